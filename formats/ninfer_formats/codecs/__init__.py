@@ -1,0 +1,1 @@
+"""Codecs: values to codes and scales and back, vectorised and bit-exact."""

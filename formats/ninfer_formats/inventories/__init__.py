@@ -1,0 +1,1 @@
+"""Inventories: what objects an artifact of a model and profile holds, built by rule."""

@@ -1,0 +1,1 @@
+"""Triton operations: tensors in, tensors out; no model, file or engine is known here."""

@@ -1,0 +1,1 @@
+"""Command line tools: thin commands over the format and engine packages, imported lazily."""

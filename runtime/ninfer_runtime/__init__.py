@@ -1,0 +1,1 @@
+"""The engine: artifact, weights, state, rounds, server."""
