@@ -6,6 +6,7 @@ names. Source of the tables: `specs/numeric-formats.md` and `specs/layouts.md`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 BF16 = "bf16"
@@ -88,13 +89,18 @@ _FROM_LEGACY_LAYOUT = {item.legacy_name: item.name for item in LAYOUTS.values()}
 
 
 def canonical_format(legacy_name: str) -> str:
-    """Return the canonical name of a version 1/2 format name; unknown names come back as is."""
-    return _FROM_LEGACY_FORMAT.get(legacy_name, legacy_name)
+    """Return the canonical name of a version 1/2 format name; an unknown one comes back marked."""
+    return _FROM_LEGACY_FORMAT.get(legacy_name) or _mark_unknown(legacy_name, FORMATS)
 
 
 def canonical_layout(legacy_name: str) -> str:
-    """Return the canonical name of a version 1/2 layout name; unknown names come back as is."""
-    return _FROM_LEGACY_LAYOUT.get(legacy_name, legacy_name)
+    """Return the canonical name of a version 1/2 layout name; an unknown one comes back marked."""
+    return _FROM_LEGACY_LAYOUT.get(legacy_name) or _mark_unknown(legacy_name, LAYOUTS)
+
+
+def _mark_unknown(name: str, canonical: Mapping[str, object]) -> str:
+    # A version 3 name has no meaning in a version 1/2 file and must not pass for a known one.
+    return f"{name} (a version 3 name)" if name in canonical else name
 
 
 def legacy_format(name: str) -> str:

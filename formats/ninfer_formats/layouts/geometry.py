@@ -103,17 +103,13 @@ def _plan_row_split(format: str, shape: tuple[int, ...], divisors: int) -> Tenso
 
 def _plan_block_scale(format: str, shape: tuple[int, ...], divisors: int) -> TensorGeometry:
     n, k = _matrix(nf.BLOCK_SCALE, shape)
-    if n % 128 or k % 64:
-        raise ArtifactError(
-            f"{nf.BLOCK_SCALE} holds N in steps of 128 and K in steps of 64", got=list(shape)
-        )
     if divisors < 1 or n % divisors:
         raise ArtifactError("divisors must split the rows evenly", got=divisors, want=f"| {n}")
-    codes = Plane("codes", 0, n, k // 2)
-    # 128 rows x 4 blocks of 16 make one 512-byte tile; a tile row covers 128 matrix rows.
-    scales = Plane("scales", align_up(codes.end, PLANE_ALIGNMENT), n // 128, 128 * k // 16)
-    divisor = Plane("divisor", scales.end, divisors, 4)
-    return TensorGeometry((codes, scales, divisor), divisor.end)
+    codes = Plane("codes", 0, n, align_up(k, 16) // 2)
+    # A 512-byte tile holds 128 rows x 4 blocks of 16; edges are padded to whole tiles.
+    tiles = Plane("scales", align_up(codes.end, PLANE_ALIGNMENT), -(-n // 128), -(-k // 64) * 512)
+    divisor = Plane("divisor", tiles.end, divisors, 4)
+    return TensorGeometry((codes, tiles, divisor), divisor.end)
 
 
 def _plan_row_scale(format: str, shape: tuple[int, ...], divisors: int) -> TensorGeometry:
