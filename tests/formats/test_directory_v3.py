@@ -6,7 +6,14 @@ import copy
 import json
 
 import pytest
-from builders.artifact_bytes import compact, entry_bytes, save, save_small, small_payload, small_root
+from builders.artifact_bytes import (
+    compact,
+    entry_bytes,
+    save,
+    save_small,
+    small_payload,
+    small_root,
+)
 from ninfer_formats.directory import Proposal
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.reader import open_artifact
@@ -262,7 +269,9 @@ def test_divisors_of_an_nvfp4_matrix_are_read(tmp_path):
     assert artifact.find_problems() == []
     assert artifact.objects["weight/000000"].divisors == 2
     with pytest.raises(ArtifactError, match="split the rows"):
-        open_root(tmp_path, edit(lambda r: r.update(objects=[{**root["objects"][1], "divisors": 3}])))
+        open_root(
+            tmp_path, edit(lambda r: r.update(objects=[{**root["objects"][1], "divisors": 3}]))
+        )
 
 
 def test_bytes_behind_the_last_object_and_unreferenced_objects_are_allowed(tmp_path):
