@@ -60,7 +60,7 @@ def test_json_is_padded_with_spaces_to_the_payload_start():
     assert file.start == len(file.header) == 4096
     assert int.from_bytes(file.header[8:16], "little") == 4096 - 32
     text = file.header[32:]
-    assert text.endswith(b"}" + b" " * 100)
+    assert text.endswith(b" " * 100)
     assert text.rstrip(b" ").endswith(b'"files":[{"path":null,"payload_bytes":26628}]}')
 
 
