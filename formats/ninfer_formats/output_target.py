@@ -85,11 +85,15 @@ def _check_folder(path: Path) -> Path:
         raise UsageError("the output folder cannot be used", path=path.parent, got=error) from error
     if not stat.S_ISDIR(mode):
         raise UsageError(
-            "the output folder is not a folder", path=path.parent, remedy="choose another output path"
+            "the output folder is not a folder",
+            path=path.parent,
+            remedy="choose another output path",
         )
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(
-            "the output folder is not writable", path=path.parent, remedy="choose another output path"
+            "the output folder is not writable",
+            path=path.parent,
+            remedy="choose another output path",
         )
     return parent
 
@@ -106,7 +110,7 @@ def _check_name_lengths(path: Path, parent: Path, names: Iterable[str]) -> None:
                 path=path,
                 got=f"{len(os.fsencode(name))} bytes for {name}",
                 want=f"at most {longest} bytes",
-                remedy="choose a shorter --out",
+                remedy="choose a shorter name",
             )
 
 

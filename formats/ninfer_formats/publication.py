@@ -169,7 +169,10 @@ def _claim(target: OutputTarget) -> tuple[WorkFolder, int]:
         folder, lock = create_work_folder(target.parent, target.entry)
     except OSError as error:
         raise UsageError(
-            "cannot write here", path=target.path, got=error.strerror, remedy="choose another output path"
+            "cannot write here",
+            path=target.path,
+            got=error.strerror,
+            remedy="choose another output path",
         ) from error
     try:
         # A writer that started at the same moment may have missed us as we missed it.

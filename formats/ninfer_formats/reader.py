@@ -72,7 +72,7 @@ class Artifact:
         """How a version 1 or 2 directory matches the registered inventories."""
         directory = self._directory
         if isinstance(directory, LegacyDirectory):
-            return LegacyView(self.version, directory)
+            return LegacyView(self.version, directory.identity, directory.objects)
         return None
 
     @property

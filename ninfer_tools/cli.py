@@ -1,0 +1,235 @@
+"""The `ninfer` command line: arguments and dispatch only; each command module has `run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="ninfer",
+    help="Inspect, check and migrate .ninfer artifacts.",
+    epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage. "
+    "Every command takes --debug, which shows the traceback behind an error.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+File = Annotated[
+    Path | None, typer.Argument(help="Entry file of the artifact.", show_default=False)
+]
+Synthetic = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of FILE: a made-up artifact, e.g. qwen3.8-27b:nvfp4:layers=4.",
+        metavar="SPEC",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Cap = Annotated[
+    int, typer.Option("--max-directory-mib", help="Refuse larger directories.", min=1, max=65536)
+]
+
+
+def _dispatch(module: str, json_output: bool, **options: Any) -> None:
+    """Run a command module and leave with its exit code; errors become one line."""
+    from ninfer_formats.errors import NinferError
+
+    try:
+        run: Callable[..., int] = import_module(f"ninfer_tools.{module}").run
+        code = run(json_output=json_output, **options)
+    except NinferError as error:
+        _show_error(error, error.exit_code, json_output)
+        code = error.exit_code
+    except BrokenPipeError:
+        _drop_stdout()
+        code = 0
+    except KeyboardInterrupt:
+        print("interrupted; no output file was left behind", file=sys.stderr)
+        code = 130
+    except OSError as error:
+        if "--debug" in sys.argv:
+            raise
+        name = error.filename or ""
+        print(f"{name}: {error.strerror or error}".lstrip(": "), file=sys.stderr)
+        code = 1
+    raise typer.Exit(code)
+
+
+def _show_error(error: Any, code: int, json_output: bool) -> None:
+    if "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
+    if json_output:
+        record = {
+            name: None if (value := getattr(error, name)) is None else str(value)
+            for name in ("what", "path", "where", "got", "want", "remedy")
+        }
+        print(json.dumps({"error": {**record, "exit_code": code}}, ensure_ascii=False))
+    print(str(error), file=sys.stderr)
+
+
+def _drop_stdout() -> None:
+    # The reader of the pipe is gone; the interpreter must not complain while it shuts down.
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+@app.command("inspect")
+def inspect_command(
+    file: File = None,
+    synthetic: Synthetic = None,
+    magic: Annotated[
+        bool, typer.Option("--magic", help="Only the container version; reads 64 bytes.")
+    ] = False,
+    objects: Annotated[
+        str | None, typer.Option(help="List stored objects whose id matches.", metavar="GLOB")
+    ] = None,
+    parameters: Annotated[
+        str | None, typer.Option(help="List parameters whose name matches.", metavar="GLOB")
+    ] = None,
+    resources: Annotated[bool, typer.Option("--resources", help="List stored files.")] = False,
+    extract: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Write a stored file to PATH (- for standard output).", metavar="ROLE=PATH"
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every payload byte and check it is legal.")
+    ] = False,
+    digest: Annotated[
+        bool, typer.Option("--digest", help="SHA-256 of every object and of the files.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Let --extract overwrite.")] = False,
+    max_directory_mib: Cap = 256,
+    json_output: Json = False,
+) -> None:
+    """Say what a file is, what it holds and what can load it."""
+    _dispatch(
+        "inspect_artifact",
+        json_output,
+        file=file,
+        synthetic=synthetic,
+        magic=magic,
+        objects=objects,
+        parameters=parameters,
+        resources=resources,
+        extract=extract or [],
+        verify=verify,
+        digest=digest,
+        force=force,
+        max_directory_bytes=max_directory_mib << 20,
+    )
+
+
+@app.command("check")
+def check_command(
+    file: File = None,
+    synthetic: Synthetic = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="upstream-v1, upstream-v2, upstream-v2-dflash2, upstream-v3, this, or all."
+        ),
+    ] = "this",
+    max_directory_mib: Cap = 256,
+    json_output: Json = False,
+) -> None:
+    """Say whether an engine can load a file, why not, and the way out."""
+    _dispatch(
+        "check_artifact",
+        json_output,
+        file=file,
+        synthetic=synthetic,
+        engine=engine,
+        max_directory_bytes=max_directory_mib << 20,
+    )
+
+
+@app.command("migrate")
+def migrate_command(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Artifact to read.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Artifact to write.")],
+    to: Annotated[int, typer.Option("--to", help="Container version: 2 or 3.", min=2, max=3)] = 3,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="Replace the chat template by this file.", metavar="FILE")
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out dflash2, dflash, vision or mtp.", metavar="GROUP"),
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(help="Take a group from another artifact.", metavar="GROUP=FILE"),
+    ] = None,
+    max_file_bytes: Annotated[
+        int, typer.Option(help="Split version 3 output into files of at most this size.", min=8192)
+    ] = 32_000_000_000,
+    artifact_id: Annotated[
+        str, typer.Option(help="derived (same input, same bytes), random, or 32 hex digits.")
+    ] = "derived",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan only, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing OUT.")] = False,
+    max_directory_mib: Cap = 256,
+    json_output: Json = False,
+) -> None:
+    """Rewrite an artifact in another container version, or add and drop optional groups."""
+    _dispatch(
+        "migrate.command",
+        json_output,
+        source=source,
+        output=output,
+        to=to,
+        chat_template=chat_template,
+        drop=drop or [],
+        add=add or [],
+        max_file_bytes=max_file_bytes,
+        artifact_id=artifact_id,
+        dry_run=dry_run,
+        force=force,
+        max_directory_bytes=max_directory_mib << 20,
+    )
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.argv[1:] = _complete_globs(_move_debug_first(sys.argv[1:]))
+    app()
+
+
+def _move_debug_first(arguments: list[str]) -> list[str]:
+    rest = [item for item in arguments if item != "--debug"]
+    return rest if len(rest) == len(arguments) else ["--debug", *rest]
+
+
+def _complete_globs(arguments: list[str]) -> list[str]:
+    """Let `--objects` and `--parameters` stand without a glob: everything is listed then."""
+    completed = []
+    for item, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        completed.append(item)
+        if item in ("--objects", "--parameters") and (
+            following.startswith("-") or Path(following).is_file()
+        ):
+            completed.append("*")
+    return completed
+
+
+if __name__ == "__main__":
+    main()
