@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,15 +97,21 @@ class ArtifactWriter:
 
 @contextmanager
 def write_artifact(
-    plan: WritePlan, path: Path, *, force: bool = False, progress: Progress | None = None
+    plan: WritePlan,
+    path: Path,
+    *,
+    force: bool = False,
+    replaces: Iterable[str] = (),
+    progress: Progress | None = None,
 ) -> Iterator[ArtifactWriter]:
     """Write a planned artifact to `path` (its parts beside it).
 
     Nothing has a final name before the block ends well; an existing path is refused without
-    `force`; free space is checked before the first byte. `progress` gets byte counts.
+    `force`; free space is checked before the first byte. With `force`, `replaces` names parts of the
+    old artifact that go with it. `progress` gets byte counts.
     """
     sizes = {file.name: file.bytes for file in plan.files}
-    with publish(path, sizes, force=force) as publication:
+    with publish(path, sizes, force=force, replaces=replaces) as publication:
         writer = ArtifactWriter(plan, publication, progress)
         yield writer
         writer.check_complete()

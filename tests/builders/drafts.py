@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from builders.artifact_bytes import small_root
 from ninfer_formats.directory import Binding, Component, Part, Use
 from ninfer_formats.write_plan import DirectoryDraft, make_resource, make_tensor, place_objects
-
-from builders.artifact_bytes import small_root
 
 
 def small_draft(name="demo"):

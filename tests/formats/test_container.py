@@ -6,6 +6,7 @@ import os
 import struct
 
 import pytest
+
 from builders.artifact_bytes import entry_bytes, legacy_bytes, save, small_root
 from ninfer_formats.container import check_magic, part_index, read_prefix
 from ninfer_formats.errors import ArtifactError, ForeignFileError, UsageError

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from ninfer_formats import copying
 from ninfer_formats.copying import copy_range
 from ninfer_formats.errors import ArtifactError

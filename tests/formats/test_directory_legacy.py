@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from builders.artifact_bytes import (
     legacy_bytes,
     save,

@@ -6,6 +6,7 @@ import copy
 import json
 
 import pytest
+
 from builders.artifact_bytes import (
     compact,
     entry_bytes,

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from builders.file_sets import (
     ENTRY,
     NEW,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from builders.artifact_bytes import part_bytes, save, save_multi_file, save_small, small_payload
 from ninfer_formats.errors import ArtifactError, NinferError
 from ninfer_formats.reader import open_artifact

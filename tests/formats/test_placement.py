@@ -4,6 +4,7 @@ import errno
 import os
 
 import pytest
+
 from builders.file_sets import (
     ENTRY,
     NEW,

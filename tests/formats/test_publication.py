@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from builders.file_sets import (
     ENTRY,
     NEW,

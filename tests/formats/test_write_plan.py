@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from builders.artifact_bytes import small_root
 from builders.drafts import small_draft
 from ninfer_formats.directory import Identity

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+
 from builders.artifact_bytes import entry_bytes, save_small, small_payload, small_root
 from builders.drafts import small_draft
 from ninfer_formats.directory import Proposal

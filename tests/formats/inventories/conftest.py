@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
+
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories.component_configs import component_configs
 from ninfer_formats.inventories.geometry import ModelGeometry

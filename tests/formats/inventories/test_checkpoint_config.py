@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 import pytest
+
 from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.checkpoint_config import drafter_from_config, geometry_from_config
 from ninfer_formats.inventories.family import family_geometry

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.inventories.component_configs import (
     component_configs,

@@ -1,6 +1,7 @@
 """The family table, and geometries cut or extended in depth."""
 
 import pytest
+
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.family import FAMILY_NAMES, family_geometry
 from ninfer_formats.inventories.geometry import with_layers

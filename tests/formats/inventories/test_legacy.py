@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 
 import pytest
+
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories.published import QWEN3_6_RESOURCE_BYTES, V1_DIRECTORIES
 from ninfer_formats.inventories.registered import COMMUNITY, registered_inventory

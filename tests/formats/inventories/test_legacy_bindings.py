@@ -1,6 +1,7 @@
 """Version 1/2 directories seen through version 3 names. Rules: specs/inventories.md."""
 
 import pytest
+
 from ninfer_formats.directory import INPUT_DIVISOR
 from ninfer_formats.inventories.legacy_bindings import bindings_of, components_of, uses_of
 from ninfer_formats.inventories.parameters import list_parameters

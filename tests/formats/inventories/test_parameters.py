@@ -1,6 +1,7 @@
 """Logical parameters: names, order, shapes, input sites."""
 
 import pytest
+
 from ninfer_formats.inventories.family import FAMILY_NAMES, family_geometry
 from ninfer_formats.inventories.geometry import with_layers
 from ninfer_formats.inventories.parameters import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.directory import INPUT_DIVISOR
 from ninfer_formats.errors import UsageError

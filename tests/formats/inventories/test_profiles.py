@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.family import family_geometry

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from ninfer_formats.inventories.published import (
     PINNED_RESOURCES,
     PUBLISHED,

@@ -1,6 +1,7 @@
 """Matching a file's objects against the registered inventories."""
 
 import pytest
+
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories.registered import (
     COMMUNITY,

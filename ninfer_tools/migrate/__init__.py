@@ -1,0 +1,1 @@
+"""Migration: one artifact rewritten in another container version, groups added and dropped."""

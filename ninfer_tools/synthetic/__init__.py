@@ -1,0 +1,1 @@
+"""Synthetic models: legal random weights, a usable tokenizer and whole checkpoints from a seed."""
