@@ -185,6 +185,10 @@ def migrate_command(
     artifact_id: Annotated[
         str, typer.Option(help="derived (same input, same bytes), random, or 32 hex digits.")
     ] = "derived",
+    identity: Annotated[
+        str | None,
+        typer.Option(help="Version 2 identity, where several fit.", metavar="MODEL/WEIGHTS"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan only, write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing OUT.")] = False,
     max_directory_mib: Cap = 256,
@@ -202,6 +206,7 @@ def migrate_command(
         add=add or [],
         max_file_bytes=max_file_bytes,
         artifact_id=artifact_id,
+        identity=identity,
         dry_run=dry_run,
         force=force,
         max_directory_bytes=max_directory_mib << 20,

@@ -80,8 +80,7 @@ def _read_files(value: Any, entry_name: str) -> tuple[FileEntry, ...]:
         if index == 0 and path is not None:
             raise ArtifactError("the entry has no path", where=where, got=path, want="null")
         if index > 0:
-            _check_part_name(path, where, seen)
-            seen.add(path)
+            seen.add(_read_part_name(path, where, seen))
         size = read_integer(record["payload_bytes"], f"{where} payload_bytes", 1)
         files.append(FileEntry(path, size))
     if sum(item.payload_bytes for item in files) > MAX_OFFSET:
@@ -89,14 +88,15 @@ def _read_files(value: Any, entry_name: str) -> tuple[FileEntry, ...]:
     return tuple(files)
 
 
-def _check_part_name(path: Any, where: str, seen: set[str]) -> None:
-    read_id(path, where)
+def _read_part_name(value: Any, where: str, seen: set[str]) -> str:
+    path = read_id(value, where)
     if path in seen:
         raise ArtifactError("part name is taken twice or by the entry", where=where, got=path)
     if path in (".", "..") or "/" in path or "\\" in path:
         raise ArtifactError(
             "part must lie in the entry's own folder", where=where, got=path, want="a file name"
         )
+    return path
 
 
 def _read_objects(value: Any, payload_bytes: int) -> dict[str, StoredObject]:

@@ -33,7 +33,7 @@ class ArtifactWriter:
 
     def write(self, object_id: str, data: bytes | np.ndarray, at: int = 0) -> None:
         """Write `data` into an object, `at` bytes behind its start."""
-        view = memoryview(data).cast("B")
+        view = memoryview(data if isinstance(data, bytes) else data.data).cast("B")
         begin = self._claim(object_id, at, len(view))
         for file, descriptor, offset, count in self._extents(begin, len(view)):
             skip = file.begin + offset - file.start - begin
@@ -107,8 +107,8 @@ def write_artifact(
     """Write a planned artifact to `path` (its parts beside it).
 
     Nothing has a final name before the block ends well; an existing path is refused without
-    `force`; free space is checked before the first byte. With `force`, `replaces` names parts of the
-    old artifact that go with it. `progress` gets byte counts.
+    `force`; free space is checked before the first byte. `replaces` names parts of the old
+    artifact that go with it under `force`. `progress` gets byte counts.
     """
     sizes = {file.name: file.bytes for file in plan.files}
     with publish(path, sizes, force=force, replaces=replaces) as publication:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ninfer_formats.directory import INPUT_DIVISOR, Identity, Resource, StoredObject, Tensor, Use
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.inventories.component_configs import geometry_from_components
-from ninfer_formats.inventories.geometry import ModelGeometry
 from ninfer_formats.inventories.legacy import OPTIONAL_GROUPS, LegacyInventory, LegacyTensor
 from ninfer_formats.inventories.legacy_tables import FRONTEND_RESOURCES
 from ninfer_formats.inventories.published import PINNED_RESOURCES
@@ -18,6 +17,7 @@ from ninfer_formats.inventories.registered import COMMUNITY, IDENTITIES, registe
 from ninfer_formats.layouts.geometry import encoded_size
 from ninfer_formats.write_plan import make_resource, make_tensor
 from ninfer_tools.migrate.draft import Content, Draft, Joined, Stored, read_content
+from ninfer_tools.migrate.groups import is_same_model
 
 _KNOWN = ("text", "mtp", "vision", "dflash", "dflash2")
 
@@ -60,14 +60,8 @@ def _candidates(draft: Draft, wanted: Identity | None) -> Iterable[LegacyInvento
         forms = ("", COMMUNITY) if (model_id, weights_id) == ("qwen3.8-27b", "nvfp4") else ("",)
         for form in forms:
             inventory = registered_inventory(model_id, weights_id, form)
-            if _same_text(inventory.geometry, geometry):
+            if is_same_model(inventory.geometry.text, geometry.text):
                 yield inventory
-
-
-def _same_text(ours: ModelGeometry, theirs: ModelGeometry) -> bool:
-    # How long a context a fine-tune allows is a serving matter, not one of its bytes.
-    limit = ours.text.max_position_embeddings
-    return ours.text == replace(theirs.text, max_position_embeddings=limit)
 
 
 def _decide(draft: Draft, filled: list[Contract], wanted: Identity | None) -> Contract:

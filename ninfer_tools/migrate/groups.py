@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ninfer_formats.directory import Binding, Part, Resource, StoredObject, Use
 from ninfer_formats.errors import ArtifactError, UsageError
 from ninfer_formats.inventories.component_configs import geometry_from_components
+from ninfer_formats.inventories.geometry import TextGeometry
 from ninfer_formats.write_plan import make_resource, move_object
 from ninfer_tools.migrate.draft import Content, Draft
 
@@ -91,22 +93,32 @@ def _referenced(draft: Draft) -> set[str]:
     return {*bound, *auxiliary, *roles}
 
 
+def is_same_model(ours: TextGeometry, theirs: TextGeometry) -> bool:
+    """Tell whether two text geometries are of one model. The context limit is a serving matter,
+    and writers round rms_norm_eps to float32 or not."""
+    if not math.isclose(ours.rms_norm_eps, theirs.rms_norm_eps, rel_tol=1e-6):
+        return False
+    return ours == replace(
+        theirs,
+        rms_norm_eps=ours.rms_norm_eps,
+        max_position_embeddings=ours.max_position_embeddings,
+    )
+
+
 def _check_same_model(draft: Draft, other: Draft) -> None:
     ours, theirs = (
-        geometry_from_components({"text": item.components["text"].config})
+        geometry_from_components({"text": item.components["text"].config}).text
         for item in (draft, other)
     )
-    if ours != theirs:
+    if not is_same_model(ours, theirs):
         raise ArtifactError(
-            "the other artifact is of another model",
-            got=_describe(theirs.text),
-            want=_describe(ours.text),
+            "the other artifact is of another model", got=_describe(theirs), want=_describe(ours)
         )
 
 
-def _describe(text: object) -> str:
-    hidden, layers = getattr(text, "hidden_size", "?"), getattr(text, "num_hidden_layers", "?")
-    return f"hidden {hidden}, {layers} layers, vocabulary {getattr(text, 'vocab_size', '?')}"
+def _describe(text: TextGeometry) -> str:
+    layers = f"{text.num_hidden_layers} layers, vocabulary {text.vocab_size}"
+    return f"hidden {text.hidden_size}, {layers}"
 
 
 def _choose_names(draft: Draft, other: Draft, group: str) -> dict[str, str]:

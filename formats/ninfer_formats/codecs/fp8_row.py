@@ -27,7 +27,6 @@ def encode(values: F32, first_row: int = 0, tiny_rows: TinyRows = "zeros") -> tu
     largest = np.abs(source).max(axis=1, keepdims=True)
     reject_non_finite(largest, source, "FP8 row quantization source", first_row)
     scales = rounding.round_to_bf16(rounding.divide(largest, 448.0))
-    scales[(scales == 0) & (largest > 0)] = 0x0001
     inverse = rounding.divide(1.0, rounding.widen_bf16(scales))
     tiny = np.isinf(inverse) & (largest > 0)
     if tiny_rows == "error":

@@ -93,6 +93,16 @@ def test_tensor_of_zeros_is_a_notice(format):
     assert find() == [("all_zero", "notice", None)]
 
 
+@pytest.mark.parametrize("begin", [0, 1, 504, 505, 511, 15904])
+def test_shortest_run_is_found_at_any_offset(begin):
+    """NF-61: where it holds eight samples, where it holds seven, and at both ends."""
+    flat = np.ones(20000, np.uint8)
+    flat[begin : begin + 4096] = 0
+    assert list(zero_runs(flat)) == [(begin, begin + 4096)]
+    flat[begin + 4095] = 1
+    assert list(zero_runs(flat)) == []
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 20000), st.integers(1, 9000)), max_size=4),

@@ -116,6 +116,7 @@ def test_slice_keeps_the_divisor_of_its_stack():
     """LY-53, NF-42."""
     tensor = stacked([1, 2, 4], rows=10)
     assert view_rows(*tensor, 12, 17, divisors=3).divisors.tolist() == [2]
+    assert view_rows(*tensor, 0, 20, divisors=3).divisors.tolist() == [1, 2]
     assert view_rows(*tensor, 10, 30, divisors=3).divisors.tolist() == [2, 4]
     alone = slice_rows(*tensor, 10, 30, divisors=3)
     values = decode_tensor(alone, *tensor[1:3], (20, 16), divisors=2)

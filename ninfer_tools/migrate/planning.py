@@ -1,0 +1,97 @@
+"""What a migration request makes of its source: refused with every reason, or an emission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninfer_formats.completeness import find_missing
+
+from ninfer_formats.directory import Identity
+from ninfer_formats.errors import ArtifactError, NinferError, UsageError
+from ninfer_formats.reader import Artifact
+from ninfer_tools.migrate.draft import Draft, draft_artifact
+from ninfer_tools.migrate.emission import Emission, emit_v2, emit_v3
+from ninfer_tools.migrate.execution import source_paths
+from ninfer_tools.migrate.groups import add_group, drop_group, replace_template
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, checked as far as it can be without opening files."""
+
+    source: Path
+    output: Path
+    to: int
+    template: bytes | None
+    drop: tuple[str, ...]
+    add: tuple[tuple[str, Path], ...]
+    max_file_bytes: int
+    artifact_id: str
+    identity: Identity | None
+    max_directory_bytes: int
+
+    @property
+    def changes_content(self) -> bool:
+        return bool(self.template is not None or self.drop or self.add)
+
+
+def plan_migration(request: Request, artifact: Artifact, others: list[Artifact]) -> Emission:
+    """Return what would be written; NinferError with every reason where it cannot be."""
+    _refuse_unusable(artifact, set(request.drop))
+    draft = draft_artifact(artifact)
+    for group in request.drop:
+        draft = drop_group(draft, group)
+    for (group, _), other in zip(request.add, others, strict=True):
+        _refuse_unusable(other, set(other.components) - {group})
+        draft = add_group(draft, draft_artifact(other), group)
+    if request.template is not None:
+        draft = replace_template(draft, request.template)
+    try:
+        return _emit(request, draft)
+    except NinferError as error:
+        error.path = error.path or artifact.path
+        raise
+
+
+def _emit(request: Request, draft: Draft) -> Emission:
+    if request.to == 2:
+        return emit_v2(draft, request.output.name, request.identity)
+    return emit_v3(draft, request.output.name, request.max_file_bytes, request.artifact_id)
+
+
+def is_unchanged(request: Request, artifact: Artifact) -> bool:
+    return (
+        artifact.version == request.to
+        and not request.changes_content
+        and request.artifact_id == "derived"
+        and len(artifact.files) == 1
+        and (request.to == 2 or artifact.file_bytes <= request.max_file_bytes)
+    )
+
+
+def _refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
+    """Refuse partial groups, naming every missing object, and objects of the wrong size."""
+    problems = [
+        str(problem)
+        for state in find_missing(artifact)
+        if state.state in ("partial", "unreadable") and state.group not in dropped
+        for problem in state.problems()
+    ]
+    problems += [str(item) for item in artifact.find_problems() if "unknown" not in item.what]
+    if problems:
+        raise ArtifactError(
+            f"not whole: {'; '.join(problems)}",
+            path=artifact.path,
+            remedy="`ninfer inspect` shows what is there; --drop leaves a group out",
+        )
+
+
+def refuse_same_file(request: Request, artifacts: list[Artifact]) -> None:
+    for path in source_paths(artifacts):
+        if request.output.exists() and path.exists() and path.samefile(request.output):
+            raise UsageError(
+                "input and output are the same file",
+                path=request.output,
+                remedy="give another output path; the input stays untouched",
+            )
