@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ninfer_formats.directory import INPUT_DIVISOR, Identity, Resource, StoredObject, Tensor, Use
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.inventories.component_configs import geometry_from_components
-from ninfer_formats.inventories.legacy import OPTIONAL_GROUPS, LegacyInventory, LegacyTensor
+from ninfer_formats.inventories.legacy import LegacyInventory, LegacyTensor
 from ninfer_formats.inventories.legacy_tables import FRONTEND_RESOURCES
 from ninfer_formats.inventories.published import PINNED_RESOURCES
 from ninfer_formats.inventories.registered import COMMUNITY, IDENTITIES, registered_inventory
@@ -124,9 +124,9 @@ class _Matcher:
         """Return the contract, or the reasons against it."""
         self._check_components()
         for name, role, owner in FRONTEND_RESOURCES:
-            self._place_resource(name, role, owner)
-        groups = self._groups()
-        for tensor in self._inventory.select(groups):
+            if owner in self._draft.components:
+                self._place_resource(name, role, owner)
+        for tensor in self._inventory.select(self._groups()):
             if tensor.auxiliary_of:
                 self._place_divisor(tensor)
             else:
@@ -137,11 +137,9 @@ class _Matcher:
         return Contract(identity, self._inventory.form, tuple(self._objects), dict(self._contents))
 
     def _groups(self) -> list[str]:
-        return [
-            group
-            for group in self._inventory.groups
-            if group not in OPTIONAL_GROUPS or group in self._draft.components
-        ]
+        """Return the groups to fill; a missing component is one reason, not hundreds."""
+        held = {*self._draft.components, "proposal"}
+        return [group for group in self._inventory.groups if group in held]
 
     def _check_components(self) -> None:
         draft, inventory = self._draft, self._inventory
@@ -155,13 +153,11 @@ class _Matcher:
                 self._reasons.append(f"component {name} is missing")
         proposal = draft.components["text"].proposal
         if proposal is None or proposal.rows != inventory.proposal_rows:
-            self._reasons.append(
-                f"proposal head must be indexed with {inventory.proposal_rows} rows"
-            )
+            rows = inventory.proposal_rows
+            self._reasons.append(f"proposal head must be indexed with {rows} rows")
 
     def _place_resource(self, name: str, role: str, owner: str) -> None:
-        component = self._draft.components.get(owner)
-        target = component.resources.get(role) if component else None
+        target = self._draft.components[owner].resources.get(role)
         item = self._draft.objects.get(target) if target else None
         if not isinstance(item, Resource) or target is None:
             self._reasons.append(f"resource {role} is missing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ninfer_formats.completeness import find_missing
+from ninfer_formats.completeness import find_missing, find_part_problems
 
 from ninfer_formats.directory import Identity
 from ninfer_formats.errors import ArtifactError, NinferError, UsageError
@@ -71,17 +71,21 @@ def is_unchanged(request: Request, artifact: Artifact) -> bool:
 
 
 def _refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
-    """Refuse partial groups, naming every missing object, and objects of the wrong size."""
-    problems = [
-        str(problem)
-        for state in find_missing(artifact)
-        if state.state in ("partial", "unreadable") and state.group not in dropped
-        for problem in state.problems()
+    """Refuse partial groups, naming every missing object, missing parts, and objects of the wrong
+    size. Objects in a format this release does not know are copied as they are."""
+    states = {item.group: item for item in find_missing(artifact) if item.group not in dropped}
+    problems = [item for state in states.values() for item in state.problems()]
+    if "text" in states and states["text"].state == "absent":
+        problems.append(ArtifactError("artifact has no text group"))
+    problems += find_part_problems(artifact)
+    problems += [
+        item
+        for item in artifact.find_problems()
+        if item.where not in {known.where for known in problems} and "unknown" not in item.what
     ]
-    problems += [str(item) for item in artifact.find_problems() if "unknown" not in item.what]
     if problems:
         raise ArtifactError(
-            f"not whole: {'; '.join(problems)}",
+            f"not whole: {'; '.join(map(str, problems))}",
             path=artifact.path,
             remedy="`ninfer inspect` shows what is there; --drop leaves a group out",
         )

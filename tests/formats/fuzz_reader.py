@@ -179,7 +179,7 @@ def exercise(path: Path) -> str:
 
 def check_message(error: NinferError) -> None:
     text = str(error)
-    if not text or not text.isprintable() or len(text) > 8000:
+    if not text or not text.isprintable() or len(text) > 20_000:
         raise AssertionError(f"message is not one plain line: {text!r}")
 
 
