@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ninfer_formats.completeness import find_missing, find_part_problems
-
 from ninfer_formats.directory import Identity
 from ninfer_formats.errors import ArtifactError, NinferError, UsageError
 from ninfer_formats.reader import Artifact

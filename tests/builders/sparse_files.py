@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from builders.artifact_bytes import compact
-from ninfer_formats.directory import StoredObject
+from ninfer_formats.directory import Binding, Component, Part, Proposal, StoredObject
 from ninfer_formats.directory_json import legacy_object_json
+from ninfer_formats.inventories.component_configs import component_configs
+from ninfer_formats.inventories.legacy_tables import FRONTEND_RESOURCES
+from ninfer_formats.inventories.plan import plan_inventory
 from ninfer_formats.inventories.published import (
     LEGACY_RESOURCE_BYTES,
     QWEN3_6_RESOURCE_BYTES,
 )
 from ninfer_formats.inventories.registered import registered_inventory
-from ninfer_formats.write_plan import make_resource, make_tensor, place_objects
+from ninfer_formats.write_plan import (
+    DirectoryDraft,
+    make_resource,
+    make_tensor,
+    place_objects,
+    plan_v3,
+)
 
 BASE = ("text", "proposal", "mtp", "vision")
 # (model_id, weights_id, form, groups): every version 2 file that was ever registered.
@@ -113,3 +124,68 @@ def fingerprint(path: Path) -> tuple[int, str]:
     for offset, data in data_runs(path):
         digest.update(offset.to_bytes(8, "little") + data)
     return path.stat().st_size, digest.hexdigest()
+
+
+def converted_draft(
+    key: str, separate: str | None = None, divisor_step: int = 0, **changes: object
+) -> tuple[DirectoryDraft, dict[str, bytes]]:
+    """Return a version 3 directory as a converter makes it, and the bytes of its scalars.
+
+    `separate` stores every parameter whose name starts so in an object of its own;
+    `divisor_step` makes the activation divisors of uses differ.
+    """
+    model_id, weights_id, form, groups = REGISTERED[key]
+    inventory = registered_inventory(model_id, weights_id, form)
+    drafter = inventory.geometry.drafter if groups is None else None
+    geometry = replace(inventory.geometry, drafter=drafter)
+    plan = plan_inventory(geometry, inventory.profile, geometry.components, 131072)
+    sizes = dict(zip(inventory.resources, resource_sizes(model_id), strict=True))
+    resources = [
+        make_resource(f"resource/{owner}/{role}", sizes[name])
+        for name, role, owner in FRONTEND_RESOURCES
+    ]
+    tensors, bindings = [], dict(plan.bindings)
+    for parent in plan.parents:
+        names = [name for name, _, _ in parent.ranges]
+        fused = len(names) > 1 and all(name.startswith(separate or "\0") for name in names)
+        if not fused:
+            tensors.append(make_tensor(parent.id, parent.shape, parent.format))
+            continue
+        for name, begin, end in parent.ranges:
+            shape = ((end - begin) // parent.shape[-1], *parent.shape[1:])
+            tensors.append(make_tensor(f"own/{name}", shape, parent.format))
+            bindings[name] = Binding((Part(f"own/{name}", 0, end - begin),), True)
+    scalars = {
+        item.id: struct.pack("<f", 2.0 + index * divisor_step)
+        for index, item in enumerate(plan.auxiliaries)
+    }
+    tensors += [make_tensor(item.id, (), item.format) for item in plan.auxiliaries]
+    components = []
+    for name, config in component_configs(geometry).items():
+        roles = {role: f"resource/{name}/{role}" for _, role, o in FRONTEND_RESOURCES if o == name}
+        proposal = Proposal("indexed", 131072) if name == "text" else None
+        target = None if name == "text" else "text"
+        components.append(Component(name, config, target, roles, proposal))
+    draft = DirectoryDraft(
+        tuple(components),
+        place_objects([*resources, *tensors]),
+        bindings,
+        plan.uses,
+        {"name": model_id},
+        {"converter": "test"},
+    )
+    return replace(draft, **changes), scalars
+
+
+def save_converted(path: Path, key: str, **options: object) -> Path:
+    """Write a sparse version 3 file of `converted_draft`, with marked objects."""
+    draft, scalars = converted_draft(key, **options)  # type: ignore[arg-type]
+    (file,) = plan_v3(draft, path.name).files
+    with path.open("wb") as out:
+        out.write(file.header)
+        out.truncate(file.bytes)
+        mark_objects(out.fileno(), list(draft.objects), file.start)
+        for item in draft.objects:
+            if item.id in scalars:
+                os.pwrite(out.fileno(), scalars[item.id], file.start + item.offset)
+    return path
