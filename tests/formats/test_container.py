@@ -7,7 +7,16 @@ import struct
 
 import pytest
 
-from builders.artifact_bytes import entry_bytes, legacy_bytes, save, small_root
+from builders.artifact_bytes import (
+    compact,
+    entry_bytes,
+    legacy_bytes,
+    save,
+    small_legacy_payload,
+    small_legacy_root,
+    small_payload,
+    small_root,
+)
 from ninfer_formats.container import check_magic, part_index, read_prefix
 from ninfer_formats.errors import ArtifactError, ForeignFileError, UsageError
 from ninfer_formats.reader import open_artifact
@@ -119,3 +128,20 @@ def test_paths_that_are_not_files_are_bad_usage(tmp_path):
 
 def test_check_magic_accepts_the_three_versions(tmp_path):
     assert [check_magic(b"NINFER\0" + bytes([v]), 100, tmp_path) for v in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_bytes_between_json_and_payload_are_ignored(tmp_path):
+    """C-4."""
+    data = bytearray(legacy_bytes(2, small_legacy_root(), small_legacy_payload()))
+    end = 16 + int.from_bytes(data[8:16], "little")
+    data[end:4096] = b"\xee" * (4096 - end)
+    artifact = open_artifact(save(tmp_path / "x", bytes(data)))
+    assert artifact.payload_of("text/final_norm").tobytes() == b"\x80\x3f" * 130
+
+
+def test_version_3_json_needs_no_padding(tmp_path):
+    """C-5: a reader accepts a gap as well."""
+    text = compact(small_root())
+    head = b"NINFER\0\3" + struct.pack("<Q", len(text)) + bytes(16) + text
+    data = head.ljust(4096, b"\0") + small_payload()
+    assert open_artifact(save(tmp_path / "x", data)).version == 3
