@@ -1,0 +1,1 @@
+"""Which engine can load an artifact, why not, and the way out."""

@@ -1,0 +1,121 @@
+"""The engines known by name, and the verdict of each on an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from ninfer_formats import numeric_formats as nf
+from ninfer_formats.errors import UsageError
+from ninfer_formats.inventories.registered import IDENTITIES
+from ninfer_formats.reader import Artifact
+from ninfer_tools.compatibility.completeness_rules import check_completeness
+from ninfer_tools.compatibility.component_rules import check_components
+from ninfer_tools.compatibility.container_rules import check_container, note_large_files
+from ninfer_tools.compatibility.engine import Engine
+from ninfer_tools.compatibility.group_rules import check_groups
+from ninfer_tools.compatibility.identity_rules import check_descriptors, check_identity
+from ninfer_tools.compatibility.proposal_rules import check_proposal
+from ninfer_tools.compatibility.published_rules import note_published
+from ninfer_tools.compatibility.readiness import THIS, check_readiness
+from ninfer_tools.compatibility.resource_rules import check_contents, check_frontend
+from ninfer_tools.compatibility.tensor_rules import check_divisors_member, check_tensors
+from ninfer_tools.compatibility.verdict import Finding, Verdict, sum_up
+
+ALL = "all"
+
+_INT = "groupwise-int"
+_V1_IDENTITIES = frozenset({("qwen3.6-27b", _INT), ("qwen3.6-35b-a3b", _INT)})
+_V1_FORMATS = frozenset(f.name for f in nf.FORMATS.values() if f.oldest == 1)
+_ALL_FORMATS = frozenset(nf.FORMATS)
+
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {
+        engine.name: engine
+        for engine in (
+            Engine(
+                "upstream-v1",
+                "the original engine of July",
+                1,
+                _V1_FORMATS,
+                frozenset({"dflash"}),
+                "artifact magic is not NInfer v1",
+                _V1_IDENTITIES,
+            ),
+            Engine(
+                "upstream-v2",
+                "the original engine before DFlash2",
+                2,
+                _ALL_FORMATS,
+                frozenset({"dflash"}),
+                "artifact magic is not NInfer v2",
+                frozenset(IDENTITIES),
+            ),
+            Engine(
+                "upstream-v2-dflash2",
+                "the last original engine that reads version 2",
+                2,
+                _ALL_FORMATS,
+                frozenset({"dflash", "dflash2"}),
+                "artifact magic is not NInfer v2",
+                frozenset(IDENTITIES),
+            ),
+            Engine(
+                "upstream-v3",
+                "the original engine of today",
+                3,
+                _ALL_FORMATS,
+                frozenset({"dflash", "dflash2"}),
+                "expected NInfer v3 entry magic",
+            ),
+        )
+    }
+)
+ENGINE_NAMES = (*ENGINES, THIS)
+
+Rule = Callable[[Artifact, Engine], Iterator[Finding]]
+
+_LEGACY_RULES: tuple[Rule, ...] = (
+    check_identity,
+    check_groups,
+    check_descriptors,
+    check_tensors,
+    check_frontend,
+    note_published,
+)
+_V3_RULES: tuple[Rule, ...] = (
+    check_divisors_member,
+    check_components,
+    check_completeness,
+    check_proposal,
+    check_tensors,
+    check_contents,
+    note_large_files,
+    note_published,
+)
+
+
+def judge(artifact: Artifact, engine: str) -> Verdict:
+    """Return the verdict of an engine of `ENGINE_NAMES` on an opened artifact.
+
+    The directory decides; of the payload only frontend files, divisors and part headers are read.
+    Raises UsageError for another name.
+    """
+    if engine == THIS:
+        return sum_up(THIS, check_readiness(artifact))
+    if engine not in ENGINES:
+        raise UsageError("unknown engine", got=engine, want=", ".join((*ENGINE_NAMES, ALL)))
+    return sum_up(engine, _apply_rules(artifact, ENGINES[engine]))
+
+
+def judge_all(artifact: Artifact) -> tuple[Verdict, ...]:
+    """Return the verdict of every engine."""
+    return tuple(judge(artifact, name) for name in ENGINE_NAMES)
+
+
+def _apply_rules(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
+    if artifact.version != engine.container:
+        yield from check_container(artifact, engine)
+        return
+    for rule in _LEGACY_RULES if engine.is_legacy else _V3_RULES:
+        yield from rule(artifact, engine)

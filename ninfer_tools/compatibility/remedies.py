@@ -1,0 +1,52 @@
+"""Commands that help: migrations and pinned downloads."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ninfer_formats.inventories.published import PublishedArtifact, published_versions
+from ninfer_formats.reader import Artifact
+from ninfer_tools.compatibility.contracts import find_identity
+from ninfer_tools.compatibility.engine import Engine, Identity
+from ninfer_tools.compatibility.verdict import Finding, way_out
+
+
+def migrate_command(path: Path, version: int, drop: Collection[str] = ()) -> str:
+    """Return the command that rewrites `path` beside itself in another container version."""
+    lost = "".join(f"-no-{group}" for group in drop)
+    output = path.with_name(f"{path.stem}-v{version}{lost}.ninfer")
+    words = ["ninfer", "migrate", str(path), str(output), "--to", str(version)]
+    for group in drop:
+        words += ["--drop", group]
+    return shlex.join(words)
+
+
+def find_download(
+    identity: Identity | None, engine: Engine, drafter: str | None = None
+) -> PublishedArtifact | None:
+    """Return the published artifact of an identity that the engine loads, None if there is none.
+
+    Only files with a known revision count: without one the newest container is fetched. A file
+    with the drafter asked for comes first, then one without a drafter, then the newest.
+    """
+    if identity is None:
+        return None
+    found = [
+        item
+        for item in published_versions(*identity, version=engine.container)
+        if item.revision is not None and item.drafter in (None, *engine.drafters)
+    ]
+    # Sorting keeps the order of publication among equals, and the last one is the newest.
+    found.sort(key=lambda item: (item.drafter == drafter, item.drafter is None))
+    return found[-1] if found else None
+
+
+def offer_download(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
+    """Offer the published artifact of the same identity that the engine loads."""
+    names = {name.partition("/")[0] for name in artifact.objects} | set(artifact.components)
+    drafter = next((name for name in ("dflash2", "dflash") if name in names), None)
+    found = find_download(find_identity(artifact), engine, drafter)
+    if found is not None:
+        yield way_out(found.download_command)
