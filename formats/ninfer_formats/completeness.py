@@ -6,17 +6,23 @@ Needs the directory only; no payload byte is read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.component_groups import ConfigReading, component_groups, read_configs
+from ninfer_formats.component_groups import (
+    ConfigReading,
+    component_groups,
+    expected_parameters,
+    read_configs,
+)
 from ninfer_formats.directory import ALLOW_A4, INPUT_DIVISOR, Binding, Tensor, Use
 from ninfer_formats.errors import ArtifactError, NinferError
 from ninfer_formats.group_state import GroupState, name_all
 from ninfer_formats.inventories.geometry import ModelGeometry
+from ninfer_formats.inventories.parameters import Parameter
 from ninfer_formats.legacy_groups import legacy_groups
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.ownership import UNREFERENCED, group_of, is_known, own_objects
@@ -49,7 +55,17 @@ class Examination:
     @cached_property
     def owners(self) -> dict[str, str]:
         """Object id -> group, as `ownership.own_objects`."""
-        return own_objects(self._artifact)
+        return own_objects(self._artifact, self.bindings)
+
+    @cached_property
+    def bindings(self) -> Mapping[str, Binding]:
+        """The bindings of a version 3 artifact as records, made once; empty in versions 1, 2."""
+        return dict(self._artifact.bindings) if self.reading is not None else {}
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Sequence[Parameter] | str]:
+        """Version 3: group -> the parameters its config asks for, or why they cannot be told."""
+        return {} if self.reading is None else expected_parameters(self._artifact, self.reading)
 
     @cached_property
     def groups(self) -> tuple[GroupState, ...]:
@@ -59,7 +75,7 @@ class Examination:
         for item in self._artifact.objects.values():
             sizes[self.owners[item.id]] += item.bytes
         found = (
-            component_groups(self._artifact, self.reading)
+            component_groups(self._artifact, self.reading, self.parameters, self.bindings)
             if self.reading is not None
             else legacy_groups(self._artifact)
         )

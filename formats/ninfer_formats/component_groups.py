@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ TEXT_ARCHITECTURES = tuple(
     for moe in ("", "Moe")
     for task in ("CausalLM", "ConditionalGeneration")
 )
+_NOT_DECLARED = "has parameters, but no component declares it"
 
 
 @dataclass(frozen=True)
@@ -85,34 +86,44 @@ def _check_architecture(config: Mapping[str, Any] | None) -> None:
         )
 
 
-def component_groups(artifact: Artifact, reading: ConfigReading) -> tuple[GroupState, ...]:
-    """Return the known groups, then unknown ones; counts are left at zero."""
-    expected = _expected_parameters(artifact, reading)
-    bound = dict.fromkeys(group_of(name) for name in artifact.bindings)
-    states = [_known(group, artifact, reading, expected, bound) for group in GROUPS]
+def component_groups(
+    artifact: Artifact,
+    reading: ConfigReading,
+    expected: Mapping[str, Sequence[Parameter] | str],
+    bindings: Mapping[str, Binding],
+) -> tuple[GroupState, ...]:
+    """Return the known groups, then unknown ones; counts are left at zero.
+
+    `expected` is what `expected_parameters` returns, `bindings` are those of the artifact.
+    """
+    bound = dict.fromkeys(group_of(name) for name in bindings)
+    states = [
+        GroupState(group, "absent", reason=_NOT_DECLARED if group in bound else None)
+        if group not in _declared(artifact)
+        else _declared_state(group, artifact, reading, expected.get(group), bindings)
+        for group in GROUPS
+    ]
     for group in dict.fromkeys((*artifact.components, *bound)):
         if not is_known(group):
             states.append(GroupState(group, "unknown", reason="not a group of this release"))
     return tuple(states)
 
 
-def _known(
+def _declared_state(
     group: str,
     artifact: Artifact,
     reading: ConfigReading,
-    expected: Mapping[str, list[Parameter] | str],
-    bound: Mapping[str, None],
+    expected: Sequence[Parameter] | str | None,
+    bindings: Mapping[str, Binding],
 ) -> GroupState:
-    if group not in _declared(artifact):
-        reason = "has parameters, but no component declares it" if group in bound else None
-        return GroupState(group, "absent", reason=reason)
-    wanted = reading.reasons.get(group) or expected.get(group) or "text config cannot be read"
+    wanted = reading.reasons.get(group) or expected or "the text config cannot be read"
     if isinstance(wanted, str):
         return GroupState(group, "unreadable", reason=wanted)
-    missing = [p.name for p in wanted if p.name not in artifact.bindings]
+    missing = [p.name for p in wanted if p.name not in bindings]
     missing += _missing_resources(group, artifact)
-    faults = tuple(_find_faults(wanted, artifact))
-    return GroupState(group, "partial" if missing or faults else "complete", tuple(missing), faults)
+    faults = tuple(_find_faults(wanted, artifact, bindings))
+    state = "partial" if missing or faults else "complete"
+    return GroupState(group, state, tuple(missing), faults)
 
 
 def _declared(artifact: Artifact) -> set[str]:
@@ -122,14 +133,14 @@ def _declared(artifact: Artifact) -> set[str]:
     return {*artifact.components} - {"proposal"} | ({"proposal"} if indexed else set())
 
 
-def _expected_parameters(
+def expected_parameters(
     artifact: Artifact, reading: ConfigReading
-) -> dict[str, list[Parameter] | str]:
+) -> dict[str, Sequence[Parameter] | str]:
     """Return group -> its parameters, or why they cannot be listed."""
     geometry = reading.geometry
     if geometry is None:
         return {}
-    groups: dict[str, list[Parameter] | str] = {}
+    groups: dict[str, Sequence[Parameter] | str] = {}
     try:
         _group(list_parameters(geometry, geometry.components, _proposal_rows(artifact)), groups)
     except NinferError as error:
@@ -144,7 +155,7 @@ def _expected_parameters(
     return groups
 
 
-def _group(parameters: Iterable[Parameter], groups: dict[str, list[Parameter] | str]) -> None:
+def _group(parameters: Iterable[Parameter], groups: dict[str, Sequence[Parameter] | str]) -> None:
     found: dict[str, list[Parameter]] = {}
     for p in parameters:
         found.setdefault(p.residency, []).append(p)
@@ -162,12 +173,14 @@ def _missing_resources(group: str, artifact: Artifact) -> list[str]:
     return [f"{group}:{role}" for role in wanted if role not in roles]
 
 
-def _find_faults(parameters: Iterable[Parameter], artifact: Artifact) -> Iterator[ArtifactError]:
+def _find_faults(
+    parameters: Iterable[Parameter], artifact: Artifact, bindings: Mapping[str, Binding]
+) -> Iterator[ArtifactError]:
     for p in parameters:
-        if p.name in artifact.bindings:
-            fault = _find_fault(p, artifact.bindings[p.name], artifact)
-            if fault is not None:
-                yield fault
+        binding = bindings.get(p.name)
+        fault = None if binding is None else _find_fault(p, binding, artifact)
+        if fault is not None:
+            yield fault
 
 
 def _find_fault(p: Parameter, binding: Binding, artifact: Artifact) -> ArtifactError | None:

@@ -6,6 +6,8 @@ import os
 
 # Text from a file may hold terminal escapes and end of line; messages stay one plain line.
 _MAX_SHOWN = 160
+# Lists of missing objects are given in full: up to a few hundred thousand names.
+_MAX_WHAT = 20_000_000
 
 
 def printable(text: object, limit: int = _MAX_SHOWN) -> str:
@@ -40,7 +42,7 @@ class NinferError(Exception):
         text = f"{printable(os.fspath(self.path), 400)}: " if self.path is not None else ""
         if self.where:
             text += f"{printable(self.where, 300)}: "
-        text += printable(self.what, 2000)
+        text += printable(self.what, _MAX_WHAT)
         facts = []
         if self.got is not None:
             facts.append(f"got {printable(self.got, 400)}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ninfer_formats.directory import Binding
 from ninfer_formats.inventories.legacy import GROUPS
 from ninfer_formats.inventories.legacy_tables import FRONTEND_RESOURCES
 
@@ -29,15 +30,20 @@ def is_known(group: str) -> bool:
     return group in GROUPS
 
 
-def own_objects(artifact: Artifact) -> dict[str, str]:
+def own_objects(
+    artifact: Artifact, bindings: Mapping[str, Binding] | None = None
+) -> dict[str, str]:
     """Return object id -> group for every object, `UNREFERENCED` where nothing refers to it.
 
-    A shared object belongs to the first group that refers to it: resources come before bindings,
-    bindings before auxiliaries.
+    `bindings` are those of the artifact, if the caller has made the records already. A shared
+    object belongs to the first group that refers to it: resources come before bindings, bindings
+    before auxiliaries.
     """
     if artifact.version == 3:
         owners = dict.fromkeys(artifact.objects, UNREFERENCED)
-        for object_id, group in _references(artifact):
+        for object_id, group in _references(
+            artifact, artifact.bindings if bindings is None else bindings
+        ):
             if owners[object_id] == UNREFERENCED:
                 owners[object_id] = group
         return owners
@@ -50,10 +56,10 @@ def legacy_owner(name: str) -> str:
     return "text" if owner == "frontend" else owner
 
 
-def _references(artifact: Artifact) -> Iterator[tuple[str, str]]:
+def _references(artifact: Artifact, bindings: Mapping[str, Binding]) -> Iterator[tuple[str, str]]:
     for (component, _), resource in artifact.resources.items():
         yield resource.id, component
-    for name, binding in artifact.bindings.items():
+    for name, binding in bindings.items():
         for part in binding.parts:
             yield part.object, group_of(name)
     for use in artifact.uses:

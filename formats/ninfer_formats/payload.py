@@ -1,4 +1,4 @@
-"""The logical payload: memory maps of the entry and its parts, opened when first read."""
+"""The logical payload of an artifact, and its memory maps opened when first read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -53,8 +54,37 @@ def map_file(descriptor: int, size: int) -> np.ndarray:
         os.close(descriptor)
 
 
-class Payload:
-    """Zero-copy access to the logical payload.
+class Payload(Protocol):
+    """What an opened artifact needs of its payload, wherever the bytes come from."""
+
+    @property
+    def bytes(self) -> int:
+        """Byte count of the logical payload."""
+        ...
+
+    def extents(self, offset: int, count: int) -> list[Extent]:
+        """Return the runs of `count` logical bytes from `offset`, in order."""
+        ...
+
+    def read(self, offset: int, count: int) -> np.ndarray:
+        """Return `count` logical bytes from `offset` as read-only uint8."""
+        ...
+
+    def header(self, index: int) -> np.ndarray:
+        """Return the bytes of file `index` in front of its payload, uint8."""
+        ...
+
+    def file(self, index: int) -> np.ndarray:
+        """Return a whole file as uint8."""
+        ...
+
+    def file_path(self, index: int) -> Path:
+        """Return the path of file `index` (0 is the entry)."""
+        ...
+
+
+class MappedPayload:
+    """Zero-copy access to the payload of files.
 
     A file that shrinks after it was mapped kills the process on access (SIGBUS): sizes are
     checked when a file is opened, and nothing may truncate an artifact in use.
@@ -96,6 +126,10 @@ class Payload:
             for run in self.extents(offset, count)
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def header(self, index: int) -> np.ndarray:
+        """Return the bytes of file `index` in front of its payload, uint8."""
+        return self.file(index)[: self._starts[index]]
 
     def file(self, index: int) -> np.ndarray:
         """Return a whole file as uint8; parts are opened and checked on first access."""

@@ -28,12 +28,12 @@ from ninfer_formats.errors import ArtifactError
 from ninfer_formats.legacy_view import LegacyView
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.parameters import Parameter, resolve_parameter
-from ninfer_formats.payload import Payload, map_file, open_regular
+from ninfer_formats.payload import MappedPayload, Payload, map_file, open_regular
 from ninfer_formats.strict_json import MAX_DIRECTORY_BYTES, parse_json
 
 
 class Artifact:
-    """One opened artifact: a checked directory over memory-mapped payload bytes.
+    """One opened artifact: a checked directory over payload bytes, memory-mapped for files.
 
     Versions 1 and 2 are presented through the names, components and uses of version 3 by the
     registered inventories; where the identity is not registered those are empty.
@@ -150,6 +150,11 @@ class Artifact:
             raise ArtifactError("artifact has no such parameter", path=self.path, got=name)
         return resolve_parameter(name, binding, self)
 
+    def raw_directory(self) -> bytes:
+        """Return the JSON directory as it is stored, padding included."""
+        begin = self.prefix.json_offset
+        return self.payload.header(0)[begin : begin + self.prefix.json_bytes].tobytes()
+
     def find_problems(self) -> list[ArtifactError]:
         """Return every object that cannot be used, without reading payload bytes."""
         problems = (find_object_problem(item) for item in self.objects.values())
@@ -190,7 +195,9 @@ def _open_v3(entry: Path, prefix: Prefix, root: Any, mapped: np.ndarray, size: i
         raise ArtifactError(
             f"file is {size} bytes, directory says {want}", remedy=_size_remedy(size, want)
         )
-    payload = Payload(entry, mapped, prefix.payload_start, directory.files, prefix.artifact_id)
+    payload = MappedPayload(
+        entry, mapped, prefix.payload_start, directory.files, prefix.artifact_id
+    )
     total = size + sum(4096 + item.payload_bytes for item in directory.files[1:])
     return Artifact(entry, prefix, directory, payload, directory.files, total)
 
@@ -203,7 +210,7 @@ def _open_legacy(entry: Path, prefix: Prefix, root: Any, mapped: np.ndarray, siz
             f"file is {size} bytes, directory says {want}", remedy=_size_remedy(size, want)
         )
     files = (FileEntry(None, max(size - prefix.payload_start, 0)),)
-    payload = Payload(entry, mapped, prefix.payload_start, files, None)
+    payload = MappedPayload(entry, mapped, prefix.payload_start, files, None)
     return Artifact(entry, prefix, directory, payload, files, size)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ninfer_formats.errors import UsageError
 from ninfer_tools.synthetic.plane_fills import PlaneFill, clear_padding
 from ninfer_tools.synthetic.seeds import seed_sequence
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # More threads than this outrun every disk and only heat the machine.
 _MAX_THREADS = 8
@@ -25,42 +28,49 @@ class CpuBlocks:
     """Draws blocks with SFC64 and a table look-up; numpy lets the threads run side by side."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or min(os.cpu_count() or 1, _MAX_THREADS)
+        self._threads = count_threads(threads)
 
     def draw(
         self, fill: PlaneFill, seed_key: tuple[int, ...], block_rows: int
     ) -> Iterator[np.ndarray]:
         """Yield the uint8 blocks of a plane, `block_rows` rows each (the last may be shorter)."""
-        starts = range(0, fill.rows, block_rows)
+        blocks = range(-(-fill.rows // block_rows))
 
-        def make(first: int) -> np.ndarray:
-            rows = min(block_rows, fill.rows - first)
-            return _draw_block(fill, (*seed_key, first // block_rows), first, rows)
+        def make(index: int) -> np.ndarray:
+            return draw_block(fill, seed_key, block_rows, index)
 
-        if self._threads == 1 or len(starts) == 1:
-            yield from map(make, starts)
+        if self._threads == 1 or len(blocks) == 1:
+            yield from map(make, blocks)
         else:
-            yield from _map_ahead(make, starts, self._threads)
+            yield from map_ahead(make, blocks, self._threads)
 
 
-def _map_ahead(
-    make: Callable[[int], np.ndarray], starts: range, threads: int
-) -> Iterator[np.ndarray]:
-    """Yield make(start) in order while at most `threads` + 1 results are under way."""
-    pending: deque[Future[np.ndarray]] = deque()
+def count_threads(threads: int | None = None) -> int:
+    """Return the number of threads to draw with: the wish, or one per processor up to eight."""
+    return threads or min(os.cpu_count() or 1, _MAX_THREADS)
+
+
+def map_ahead(
+    make: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Yield make(item) in order while at most `threads` + 1 results are under way."""
+    pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for start in starts:
-            pending.append(pool.submit(make, start))
+        for item in items:
+            pending.append(pool.submit(make, item))
             if len(pending) > threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _draw_block(
-    fill: PlaneFill, seed_key: tuple[int, ...], first_row: int, rows: int
+def draw_block(
+    fill: PlaneFill, seed_key: tuple[int, ...], block_rows: int, index: int
 ) -> np.ndarray:
-    words = _random_words(seed_key, _count_words(fill, rows))
+    """Return the uint8 bytes of block `index` of a plane cut into `block_rows` rows each."""
+    first_row = index * block_rows
+    rows = min(block_rows, fill.rows - first_row)
+    words = _random_words((*seed_key, index), _count_words(fill, rows))
     block = _look_up(fill.table, words).view(np.uint8)[: rows * fill.row_bytes]
     clear_padding(fill, block, first_row)
     return block

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.errors import UsageError
 from ninfer_tools.synthetic.block_workers import CpuBlocks, CudaBlocks
 from ninfer_tools.synthetic.plane_fills import PlaneFill, plan_fills
 from ninfer_tools.synthetic.seeds import seed_sequence
@@ -58,8 +59,13 @@ def fill_tensor(
 
 
 def open_worker(device: str = "cpu", threads: int | None = None) -> BlockWorker:
-    """Return the worker of a device name; torch is imported for "cuda" names only."""
-    return CudaBlocks(device) if device.startswith("cuda") else CpuBlocks(threads)
+    """Return the worker of a device: cpu, cuda or cuda:N. Only CUDA imports torch."""
+    kind, colon, index = device.partition(":")
+    if device == "cpu":
+        return CpuBlocks(threads)
+    if kind != "cuda" or (colon and not index.isdecimal()):
+        raise UsageError("unknown device", got=device, want="cpu, cuda or cuda:N")
+    return CudaBlocks(device)
 
 
 def stream_fills(
@@ -82,7 +88,12 @@ def draw_plane(
     """Yield the uint8 blocks of one plane."""
     if fill.constant is not None:
         return iter([np.frombuffer(fill.constant, np.uint8)])
-    return worker.draw(fill, seed_key, max(1, BLOCK_BYTES // fill.row_bytes))
+    return worker.draw(fill, seed_key, rows_per_block(fill))
+
+
+def rows_per_block(fill: PlaneFill) -> int:
+    """Return how many rows of a plane are drawn from one generator."""
+    return max(1, BLOCK_BYTES // fill.row_bytes)
 
 
 def _fill_ids(

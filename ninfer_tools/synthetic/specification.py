@@ -18,8 +18,8 @@ from ninfer_tools.synthetic.vocabulary import SMALLEST, Vocabulary
 
 _FAMILY_TOKENS = Vocabulary().tokens
 _MAX_LAYERS = 4096
-_DRAFTERS = ("dflash", "dflash2")
-KEYS = ("layers", "seed", "vocab", "components", "proposal", *_DRAFTERS)
+DRAFTERS = ("dflash", "dflash2")
+KEYS = ("layers", "seed", "vocab", "components", "proposal", *DRAFTERS)
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ def _build_spec(model: str, profile: str, values: dict[str, str]) -> SyntheticSp
 
 def _choose_components(model: str, values: dict[str, str]) -> tuple[str, ...]:
     available = family_geometry(model).components
-    chosen = set(available) - set(_DRAFTERS)
+    chosen = set(available) - set(DRAFTERS)
     if "components" in values:
         chosen = set(values["components"].split("+"))
-    for drafter in _DRAFTERS:
+    for drafter in DRAFTERS:
         if values.get(drafter, "0") not in ("0", "1"):
             raise UsageError("not a switch", where=f"key {drafter}", got=values[drafter],
                              want="0 or 1")  # fmt: skip

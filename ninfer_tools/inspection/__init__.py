@@ -1,0 +1,1 @@
+"""What `ninfer inspect` shows: the overview, listings, stored files, checks and digests."""
