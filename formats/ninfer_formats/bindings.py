@@ -100,7 +100,7 @@ def check_uses(value: Any, bindings: Mapping[str, Any], counts: Mapping[str, int
     seen = set()
     for index, use in enumerate(value):
         if type(use) is not dict or not use.keys() >= _USE:
-            check_members(use, f"uses[{index}]", _USE, _USE_OPTIONAL)
+            check_members(use, "uses", index, required=_USE, optional=_USE_OPTIONAL)
         parameter, site = use["parameter"], use["input"]
         if type(parameter) is not str or parameter not in bindings:
             raise ArtifactError(
@@ -136,4 +136,4 @@ def _check_use_options(use: dict[str, Any], where: str, counts: Mapping[str, int
         for role, value in use["auxiliaries"].items():
             _check_binding(value, counts, f"{read_id(role, where)} of {where}")
     if rest:
-        check_members(use, where, _USE, _USE_OPTIONAL)
+        check_members(use, where, required=_USE, optional=_USE_OPTIONAL)

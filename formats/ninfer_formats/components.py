@@ -10,6 +10,7 @@ from ninfer_formats.errors import ArtifactError
 from ninfer_formats.object_records import check_members, read_id, read_integer
 from ninfer_formats.strict_json import check_depth
 
+_CONFIG = frozenset({"config"})
 _COMPONENT_OPTIONAL = frozenset({"target", "resources", "proposal"})
 
 
@@ -25,7 +26,7 @@ def _read_component(
     name: str, record: Any, components: Mapping[str, Any], objects: Mapping[str, StoredObject]
 ) -> Component:
     where = f"component {name}"
-    check_members(record, where, frozenset({"config"}), _COMPONENT_OPTIONAL)
+    check_members(record, where, required=_CONFIG, optional=_COMPONENT_OPTIONAL)
     target = record.get("target")
     if "target" in record and (type(target) is not str or target not in components):
         raise ArtifactError("target is not a component", where=where, got=target)
@@ -52,12 +53,12 @@ def _read_proposal(value: Any, component: str) -> Proposal:
     where = f"component {component} proposal"
     if component != "text":
         raise ArtifactError("only the text component has a proposal", where=where)
-    check_members(value, where, frozenset({"domain"}), frozenset({"rows"}))
+    check_members(value, where, required=frozenset({"domain"}), optional=frozenset({"rows"}))
     domain = value["domain"]
     if domain == "full" and "rows" not in value:
         return Proposal("full")
     if domain == "indexed" and "rows" in value:
-        return Proposal("indexed", read_integer(value["rows"], f"{where} rows", 1))
+        return Proposal("indexed", read_integer(value["rows"], where, "rows", least=1))
     raise ArtifactError(
         "not a legal proposal", where=where, got=value, want="`full`, or `indexed` with rows"
     )

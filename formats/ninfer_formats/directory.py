@@ -1,10 +1,13 @@
-"""Frozen records of a directory: the same for every container version."""
+"""Frozen records of a directory: the same for every container version.
+
+Records that come by the ten thousand are named tuples, which are three times cheaper to make.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 A16_ONLY = "A16Only"
 ALLOW_A8 = "AllowA8"
@@ -13,8 +16,7 @@ ACTIVATION_POLICIES = (A16_ONLY, ALLOW_A8, ALLOW_A4)
 INPUT_DIVISOR = "activation_input_divisor"
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A stored tensor. `offset` and `bytes` are in the logical payload; `divisors` counts the
     weight divisors of an NVFP4 payload (stacks of rows), 1 in every published file."""
 
@@ -32,8 +34,7 @@ class Tensor:
         return self.offset + self.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """A stored file, as it is."""
 
     id: str
@@ -50,8 +51,7 @@ class Resource:
 StoredObject = Tensor | Resource
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A half-open range of C-order elements of one tensor."""
 
     object: str
@@ -59,8 +59,7 @@ class Part:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """What a logical parameter is made of. `whole` says it was bound to a whole object."""
 
     parts: tuple[Part, ...]

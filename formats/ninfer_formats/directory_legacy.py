@@ -36,7 +36,7 @@ def read_directory_legacy(root: Any, version: int) -> LegacyDirectory:
     """Check a parsed directory. Objects in a known format must have the exact size; unknown
     formats and layouts stay inspectable."""
     member = "model_id" if version == 1 else "identity"
-    check_members(root, "directory", frozenset({member, "objects"}))
+    check_members(root, "directory", required=frozenset({member, "objects"}))
     records = root["objects"]
     if type(records) is not list:
         raise ArtifactError("not an array", where="objects", got=type(records).__name__)
@@ -51,7 +51,7 @@ def read_directory_legacy(root: Any, version: int) -> LegacyDirectory:
 def _read_identity(value: Any, version: int) -> Identity:
     if version == 1:
         return Identity(read_id(value, "model_id"))
-    check_members(value, "identity", frozenset({"model_id", "weights_id"}))
+    check_members(value, "identity", required=frozenset({"model_id", "weights_id"}))
     return Identity(
         read_id(value["model_id"], "identity model_id"),
         read_id(value["weights_id"], "identity weights_id"),
@@ -59,30 +59,36 @@ def _read_identity(value: Any, version: int) -> Identity:
 
 
 def _read_object(record: Any, index: int) -> StoredObject:
-    where = f"objects[{index}]"
-    if type(record) is not dict:
-        raise ArtifactError("not an object", where=where, got=type(record).__name__)
-    kind = record.get("kind")
+    kind = record.get("kind") if type(record) is dict else None
     if kind == "resource":
-        check_members(record, where, _RESOURCE)
-        name = read_id(record["name"], f"{where} name")
-        encoding = read_id(record["encoding"], f"object {name} encoding")
-        if encoding != nf.LEGACY_RAW_ENCODING:
-            raise ArtifactError(
-                "unknown resource encoding",
-                where=f"object {name}",
-                got=encoding,
-                want=nf.LEGACY_RAW_ENCODING,
-            )
-        return Resource(name, nf.RAW_ENCODING, *read_span(record, name))
+        return _read_resource(record, index)
     if kind != "tensor":
-        raise ArtifactError("unknown kind", where=where, got=kind, want="tensor or resource")
-    check_members(record, where, _TENSOR)
-    name = read_id(record["name"], f"{where} name")
-    shape = read_shape(record["shape"], f"object {name} shape")
-    format = nf.canonical_format(read_id(record["format"], f"object {name} format"))
-    layout = nf.canonical_layout(read_id(record["layout"], f"object {name} layout"))
-    return Tensor(name, shape, format, layout, *read_span(record, name))
+        raise ArtifactError(
+            "unknown kind", where=f"objects {index}", got=kind, want="tensor or resource"
+        )
+    check_members(record, "objects", index, required=_TENSOR)
+    name = read_id(record["name"], "objects", index, "name")
+    return Tensor(
+        name,
+        read_shape(record["shape"], "object", name, "shape"),
+        nf.canonical_format(read_id(record["format"], "object", name, "format")),
+        nf.canonical_layout(read_id(record["layout"], "object", name, "layout")),
+        *read_span(record, name),
+    )
+
+
+def _read_resource(record: Any, index: int) -> Resource:
+    check_members(record, "objects", index, required=_RESOURCE)
+    name = read_id(record["name"], "objects", index, "name")
+    encoding = read_id(record["encoding"], "object", name, "encoding")
+    if encoding != nf.LEGACY_RAW_ENCODING:
+        raise ArtifactError(
+            "unknown resource encoding",
+            where=f"object {name}",
+            got=encoding,
+            want=nf.LEGACY_RAW_ENCODING,
+        )
+    return Resource(name, nf.RAW_ENCODING, *read_span(record, name))
 
 
 def _check_object(item: StoredObject) -> None:

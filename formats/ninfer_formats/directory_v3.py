@@ -25,6 +25,7 @@ from ninfer_formats.object_records import (
 
 _ROOT = frozenset({"components", "objects", "bindings", "uses", "files"})
 _ROOT_OPTIONAL = frozenset({"metadata", "provenance"})
+_FILE = frozenset({"path", "payload_bytes"})
 _TENSOR = frozenset({"id", "kind", "shape", "format", "layout", "offset", "bytes"})
 _TENSOR_OPTIONAL = frozenset({"divisors"})
 _RESOURCE = frozenset({"id", "kind", "encoding", "offset", "bytes"})
@@ -49,7 +50,7 @@ def read_directory_v3(root: Any, entry_name: str) -> DirectoryV3:
 
     Raises ArtifactError for everything `specs/container.md` calls fatal at open.
     """
-    check_members(root, "directory", _ROOT, _ROOT_OPTIONAL)
+    check_members(root, "directory", required=_ROOT, optional=_ROOT_OPTIONAL)
     files = _read_files(root["files"], entry_name)
     objects = _read_objects(root["objects"], sum(item.payload_bytes for item in files))
     counts = {
@@ -75,13 +76,13 @@ def _read_files(value: Any, entry_name: str) -> tuple[FileEntry, ...]:
     seen = {entry_name}
     for index, record in enumerate(value):
         where = f"files[{index}]"
-        check_members(record, where, frozenset({"path", "payload_bytes"}))
+        check_members(record, where, required=_FILE)
         path = record["path"]
         if index == 0 and path is not None:
             raise ArtifactError("the entry has no path", where=where, got=path, want="null")
         if index > 0:
             seen.add(_read_part_name(path, where, seen))
-        size = read_integer(record["payload_bytes"], f"{where} payload_bytes", 1)
+        size = read_integer(record["payload_bytes"], where, "payload_bytes", least=1)
         files.append(FileEntry(path, size))
     if sum(item.payload_bytes for item in files) > MAX_OFFSET:
         raise ArtifactError("files hold too many bytes", where="files", want=f"<= {MAX_OFFSET}")
@@ -109,22 +110,24 @@ def _read_objects(value: Any, payload_bytes: int) -> dict[str, StoredObject]:
 
 
 def _read_object(record: Any, index: int) -> StoredObject:
-    where = f"objects[{index}]"
-    if type(record) is not dict:
-        raise ArtifactError("not an object", where=where, got=type(record).__name__)
-    kind = record.get("kind")
+    kind = record.get("kind") if type(record) is dict else None
     if kind == "resource":
-        check_members(record, where, _RESOURCE)
-        item_id = read_id(record["id"], f"{where} id")
-        return Resource(item_id, read_id(record["encoding"], where), *read_span(record, item_id))
+        check_members(record, "objects", index, required=_RESOURCE)
+        item_id = read_id(record["id"], "objects", index, "id")
+        encoding = read_id(record["encoding"], "object", item_id, "encoding")
+        return Resource(item_id, encoding, *read_span(record, item_id))
     if kind != "tensor":
-        raise ArtifactError("unknown kind", where=where, got=kind, want="tensor or resource")
-    check_members(record, where, _TENSOR, _TENSOR_OPTIONAL)
-    item_id = read_id(record["id"], f"{where} id")
-    shape = read_shape(record["shape"], f"object {item_id} shape")
-    offset, size = read_span(record, item_id)
-    format = read_id(record["format"], f"object {item_id} format")
-    layout = read_id(record["layout"], f"object {item_id} layout")
+        raise ArtifactError(
+            "unknown kind", where=f"objects {index}", got=kind, want="tensor or resource"
+        )
+    check_members(record, "objects", index, required=_TENSOR, optional=_TENSOR_OPTIONAL)
+    item_id = read_id(record["id"], "objects", index, "id")
+    shape = read_shape(record["shape"], "object", item_id, "shape")
     return Tensor(
-        item_id, shape, format, layout, offset, size, read_divisors(record, item_id, shape)
+        item_id,
+        shape,
+        read_id(record["format"], "object", item_id, "format"),
+        read_id(record["layout"], "object", item_id, "layout"),
+        *read_span(record, item_id),
+        read_divisors(record, item_id, shape),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,44 +16,64 @@ from ninfer_formats.layouts.geometry import (
 )
 
 
-def read_integer(value: Any, where: str, least: int = 0, most: int = MAX_OFFSET) -> int:
-    """Return an integer of the directory, refusing booleans, floats and values out of bounds."""
-    if type(value) is not int or not least <= value <= most:
-        raise ArtifactError("not a legal integer", where=where, got=value, want=f"{least}..{most}")
+def read_integer(value: Any, *where: object, least: int = 0) -> int:
+    """Return an integer of the directory, refusing booleans, floats and values out of bounds.
+
+    `where` is put together only for the message: this runs thousands of times per file.
+    """
+    if type(value) is not int or not least <= value <= MAX_OFFSET:
+        raise ArtifactError(
+            "not a legal integer", where=_join(where), got=value, want=f"{least}..{MAX_OFFSET}"
+        )
     return value
 
 
-def read_id(value: Any, where: str) -> str:
+def read_id(value: Any, *where: object) -> str:
     """Return a nonempty string without U+0000."""
     if type(value) is not str or not value or "\0" in value:
         raise ArtifactError(
-            "not a legal name", where=where, got=repr(value), want="nonempty string without U+0000"
+            "not a legal name",
+            where=_join(where),
+            got=repr(value),
+            want="nonempty string without U+0000",
         )
     return value
 
 
 def check_members(
-    value: Any, where: str, required: frozenset[str], optional: frozenset[str] = frozenset()
+    value: Any, *where: object, required: frozenset[str], optional: frozenset[str] = frozenset()
 ) -> Mapping[str, Any]:
     """Return a closed object after checking its member names."""
     if type(value) is not dict:
-        raise ArtifactError("not an object", where=where, got=type(value).__name__)
+        raise ArtifactError("not an object", where=_join(where), got=type(value).__name__)
     keys = value.keys()
+    if keys == required:
+        return value
     if missing := required - keys:
-        raise ArtifactError("required member is missing", where=where, want=sorted(missing))
+        raise ArtifactError("required member is missing", where=_join(where), want=sorted(missing))
     if unknown := keys - required - optional:
-        raise ArtifactError("unknown member", where=where, got=sorted(unknown))
+        raise ArtifactError("unknown member", where=_join(where), got=sorted(unknown))
     return value
 
 
-def read_shape(value: Any, where: str) -> tuple[int, ...]:
+def read_shape(value: Any, *where: object) -> tuple[int, ...]:
     """Return a shape of rank 0..16 whose element count stays below 2**63."""
     if type(value) is not list or len(value) > MAX_RANK:
-        raise ArtifactError("not a legal shape", where=where, got=value, want="0 to 16 sizes")
-    shape = tuple(read_integer(n, where, 1) for n in value)
-    if math.prod(shape) > MAX_OFFSET:
-        raise ArtifactError("shape is too large", where=where, got=value, want="< 2**63 elements")
-    return shape
+        raise ArtifactError(
+            "not a legal shape", where=_join(where), got=value, want="0 to 16 sizes"
+        )
+    count = 1
+    for size in value:
+        count *= read_integer(size, *where, least=1)
+    if count > MAX_OFFSET:
+        raise ArtifactError(
+            "shape is too large", where=_join(where), got=value, want="< 2**63 elements"
+        )
+    return tuple(value)
+
+
+def _join(where: tuple[object, ...]) -> str:
+    return " ".join(map(str, where))
 
 
 def find_object_problem(item: StoredObject) -> ArtifactError | None:
@@ -122,8 +141,8 @@ def index_objects(objects: Sequence[StoredObject]) -> dict[str, StoredObject]:
 def read_span(record: Mapping[str, Any], item_id: str) -> tuple[int, int]:
     """Return (offset, bytes) of an object record."""
     return (
-        read_integer(record["offset"], f"object {item_id} offset"),
-        read_integer(record["bytes"], f"object {item_id} bytes", 1),
+        read_integer(record["offset"], "object", item_id, "offset"),
+        read_integer(record["bytes"], "object", item_id, "bytes", least=1),
     )
 
 
@@ -134,7 +153,7 @@ def read_divisors(record: Mapping[str, Any], item_id: str, shape: tuple[int, ...
     where = f"object {item_id} divisors"
     if record["format"] != nf.NVFP4 or len(shape) != 2:
         raise ArtifactError("only an NVFP4 matrix has divisors", where=where)
-    count = read_integer(record["divisors"], where, 1, shape[0])
+    count = read_integer(record["divisors"], where, least=1)
     if shape[0] % count:
         raise ArtifactError("divisors must split the rows evenly", where=where, got=count)
     return count
