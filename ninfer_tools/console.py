@@ -42,7 +42,11 @@ def show_progress(total: int, title: str) -> Iterator[Callable[[int], None]]:
     from tqdm import tqdm
 
     with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024) as bar:
-        yield lambda count: bar.update(count) and None
+
+        def advance(count: int) -> None:
+            bar.update(count)
+
+        yield advance
 
 
 def _cell(value: object) -> str:

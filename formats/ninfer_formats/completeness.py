@@ -35,7 +35,7 @@ __all__ = ["Examination", "GroupState", "find_missing", "ready_problems"]
 
 def find_missing(artifact: Artifact) -> tuple[GroupState, ...]:
     """Return the state of every known group and of every other group the file has."""
-    return Examination(artifact).groups
+    return artifact.examination.groups
 
 
 def ready_problems(artifact: Artifact) -> list[ArtifactError]:
@@ -43,7 +43,7 @@ def ready_problems(artifact: Artifact) -> list[ArtifactError]:
 
     Each is one line; together they name every missing object. Empty when the artifact is ready.
     """
-    return Examination(artifact).problems
+    return artifact.examination.problems
 
 
 class Examination:

@@ -9,12 +9,13 @@ from pathlib import Path
 from ninfer_formats.errors import ArtifactError, ForeignFileError
 from ninfer_formats.foreign import SNIFF_BYTES, describe_foreign
 from ninfer_formats.layouts.geometry import MAX_OFFSET, align_up
-from ninfer_formats.strict_json import MAX_DIRECTORY_BYTES
 
 MAGIC = b"NINFER\0"
 PART_MAGIC = b"NINPRT\0"
 PAYLOAD_ALIGNMENT = 4096
 PART_HEADER_BYTES = 4096
+# The largest known directory, that of a 397B mixture of experts, is 22 MB.
+MAX_DIRECTORY_BYTES = 256 * 2**20
 VERSIONS = (1, 2, 3)
 ENTRY_HEADER = struct.Struct("<8sQ16s")
 LEGACY_HEADER = struct.Struct("<8sQ")

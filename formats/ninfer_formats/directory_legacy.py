@@ -15,6 +15,7 @@ from ninfer_formats.object_records import (
     find_object_problem,
     index_objects,
     read_id,
+    read_plain_tensor,
     read_shape,
     read_span,
 )
@@ -48,6 +49,16 @@ def read_directory_legacy(root: Any, version: int) -> LegacyDirectory:
     return LegacyDirectory(_read_identity(root[member], version), index, payload_end)
 
 
+def count_keys_legacy(root: Any) -> int:
+    """Return the number of keys of a directory, relying on its closed records: it is exact for
+    every directory that `read_directory_legacy` accepts."""
+    try:
+        identity = root.get("identity", ())
+        return len(root) + len(identity) + sum(map(len, root["objects"]))
+    except (TypeError, KeyError, AttributeError):
+        return -1
+
+
 def _read_identity(value: Any, version: int) -> Identity:
     if version == 1:
         return Identity(read_id(value, "model_id"))
@@ -59,6 +70,10 @@ def _read_identity(value: Any, version: int) -> Identity:
 
 
 def _read_object(record: Any, index: int) -> StoredObject:
+    plain = read_plain_tensor(record, "name")
+    if plain is not None:
+        format, layout = nf.canonical_format(plain.format), nf.canonical_layout(plain.layout)
+        return plain._replace(format=format, layout=layout)
     kind = record.get("kind") if type(record) is dict else None
     if kind == "resource":
         return _read_resource(record, index)

@@ -19,9 +19,11 @@ from ninfer_formats.object_records import (
     read_divisors,
     read_id,
     read_integer,
+    read_plain_tensor,
     read_shape,
     read_span,
 )
+from ninfer_formats.strict_json import count_keys
 
 _ROOT = frozenset({"components", "objects", "bindings", "uses", "files"})
 _ROOT_OPTIONAL = frozenset({"metadata", "provenance"})
@@ -69,6 +71,22 @@ def read_directory_v3(root: Any, entry_name: str) -> DirectoryV3:
     )
 
 
+def count_keys_v3(root: Any) -> int:
+    """Return the number of keys of a directory, relying on the record sizes that
+    `read_directory_v3` enforces: it is exact for every directory that passes there."""
+    try:
+        bindings, uses = root["bindings"], root["uses"]
+        parts = [item["parts"] for item in bindings.values() if "parts" in item]
+        total = len(root) + sum(map(len, root["objects"]))
+        total += len(bindings) + sum(map(len, bindings.values())) + 2 * sum(map(len, parts))
+        total += sum(map(len, uses))
+        open_values = [use["auxiliaries"] for use in uses if "auxiliaries" in use]
+        open_values += [root.get(name) for name in ("components", *_ROOT_OPTIONAL, "files")]
+    except (TypeError, KeyError, AttributeError):
+        return -1
+    return total + count_keys(open_values)
+
+
 def _read_files(value: Any, entry_name: str) -> tuple[FileEntry, ...]:
     if type(value) is not list or not value:
         raise ArtifactError("not a nonempty array", where="files")
@@ -103,7 +121,10 @@ def _read_part_name(value: Any, where: str, seen: set[str]) -> str:
 def _read_objects(value: Any, payload_bytes: int) -> dict[str, StoredObject]:
     if type(value) is not list or not value:
         raise ArtifactError("not a nonempty array", where="objects")
-    objects = [_read_object(record, index) for index, record in enumerate(value)]
+    objects = [
+        read_plain_tensor(record, "id") or _read_object(record, index)
+        for index, record in enumerate(value)
+    ]
     index = index_objects(objects)
     check_order(objects, payload_bytes)
     return index

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.directory import Resource, StoredObject
+from ninfer_formats.directory import Resource, StoredObject, Tensor
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.layouts.geometry import (
     MAX_OFFSET,
@@ -136,6 +136,42 @@ def index_objects(objects: Sequence[StoredObject]) -> dict[str, StoredObject]:
             raise ArtifactError("duplicate object name", where=f"object {item.id}")
         index[item.id] = item
     return index
+
+
+def read_plain_tensor(record: Any, name_member: str) -> Tensor | None:
+    """Return a tensor record in which everything is as usual, None for any other.
+
+    The usual record takes this one pass; all others go through the checks above, which say what
+    is wrong with them. Nothing may pass here that they would refuse.
+    """
+    if type(record) is not dict or len(record) != 7 or record.get("kind") != "tensor":
+        return None
+    try:
+        name, shape, format, layout = (
+            record[name_member],
+            record["shape"],
+            record["format"],
+            record["layout"],
+        )
+        offset, size = record["offset"], record["bytes"]
+    except KeyError:
+        return None
+    count = 1
+    if type(shape) is not list or len(shape) > MAX_RANK:
+        return None
+    for axis in shape:
+        if type(axis) is not int or axis < 1:
+            return None
+        count *= axis
+    if not (type(name) is str and type(format) is str and type(layout) is str):
+        return None
+    if not (name and format and layout) or "\0" in name or "\0" in format or "\0" in layout:
+        return None
+    if not (type(offset) is int and type(size) is int and count <= MAX_OFFSET):
+        return None
+    if not (0 <= offset <= MAX_OFFSET and 1 <= size <= MAX_OFFSET):
+        return None
+    return Tensor(name, tuple(shape), format, layout, offset, size)
 
 
 def read_span(record: Mapping[str, Any], item_id: str) -> tuple[int, int]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ninfer_formats.directory import Binding, Tensor
-from ninfer_formats.tensors import RowView, decode_rows, view_rows
 
 if TYPE_CHECKING:
     from ninfer_formats.reader import Artifact
+    from ninfer_formats.tensors import RowView
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Parameter:
     def views(self) -> tuple[RowView, ...]:
         """Return one view of the covering rows per part, copied only where the layout cannot be
         cut there (`RowView` says so per plane)."""
+        from ninfer_formats.tensors import view_rows  # the codecs: not needed to look at a file
+
         return tuple(
             view_rows(
                 self.artifact.payload_of(part.tensor.id),
@@ -69,6 +71,8 @@ class Parameter:
         return (values[0] if len(values) == 1 else np.concatenate(values)).reshape(self.shape)
 
     def _decode_part(self, part: ParameterPart) -> np.ndarray:
+        from ninfer_formats.tensors import decode_rows
+
         first, last = part.rows
         values = decode_rows(
             self.artifact.payload_of(part.tensor.id),

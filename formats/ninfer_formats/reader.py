@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ninfer_formats.bindings import make_use
-from ninfer_formats.container import Prefix, read_prefix
+from ninfer_formats.container import MAX_DIRECTORY_BYTES, Prefix, read_prefix
 from ninfer_formats.directory import (
     Binding,
     Component,
@@ -22,14 +22,21 @@ from ninfer_formats.directory import (
     Tensor,
     Use,
 )
-from ninfer_formats.directory_legacy import LegacyDirectory, read_directory_legacy
-from ninfer_formats.directory_v3 import DirectoryV3, read_directory_v3
+from ninfer_formats.directory_legacy import (
+    LegacyDirectory,
+    count_keys_legacy,
+    read_directory_legacy,
+)
+from ninfer_formats.directory_v3 import DirectoryV3, count_keys_v3, read_directory_v3
 from ninfer_formats.errors import ArtifactError
 from ninfer_formats.legacy_view import LegacyView
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.parameters import Parameter, resolve_parameter
 from ninfer_formats.payload import MappedPayload, Payload, map_file, open_regular
-from ninfer_formats.strict_json import MAX_DIRECTORY_BYTES, parse_json
+from ninfer_formats.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from ninfer_formats.completeness import Examination
 
 
 class Artifact:
@@ -155,6 +162,13 @@ class Artifact:
         begin = self.prefix.json_offset
         return self.payload.header(0)[begin : begin + self.prefix.json_bytes].tobytes()
 
+    @cached_property
+    def examination(self) -> Examination:
+        """What the directory says about completeness, worked out once on first use."""
+        from ninfer_formats.completeness import Examination
+
+        return Examination(self)
+
     def find_problems(self) -> list[ArtifactError]:
         """Return every object that cannot be used, without reading payload bytes."""
         problems = (find_object_problem(item) for item in self.objects.values())
@@ -178,7 +192,7 @@ def open_artifact(
     prefix = read_prefix(mapped[:64].tobytes(), size, entry, max_directory_bytes)
     raw = mapped[prefix.json_offset : prefix.json_offset + prefix.json_bytes].tobytes()
     try:
-        root = parse_json(raw)
+        root = parse_json(raw, count_keys_v3 if prefix.version == 3 else count_keys_legacy)
         del raw
         if prefix.version == 3:
             return _open_v3(entry, prefix, root, mapped, size)

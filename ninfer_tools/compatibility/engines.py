@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from ninfer_formats import numeric_formats as nf
@@ -20,7 +20,7 @@ from ninfer_tools.compatibility.published_rules import note_published
 from ninfer_tools.compatibility.readiness import THIS, check_readiness
 from ninfer_tools.compatibility.resource_rules import check_contents, check_frontend
 from ninfer_tools.compatibility.tensor_rules import check_divisors_member, check_tensors
-from ninfer_tools.compatibility.verdict import Finding, Verdict, sum_up
+from ninfer_tools.compatibility.verdict import REASON, Finding, Verdict, sum_up
 
 ALL = "all"
 
@@ -101,16 +101,36 @@ def judge(artifact: Artifact, engine: str) -> Verdict:
     The directory decides; of the payload only frontend files, divisors and part headers are read.
     Raises UsageError for another name.
     """
-    if engine == THIS:
-        return sum_up(THIS, check_readiness(artifact))
-    if engine not in ENGINES:
+    if engine not in ENGINE_NAMES:
         raise UsageError("unknown engine", got=engine, want=", ".join((*ENGINE_NAMES, ALL)))
-    return sum_up(engine, _apply_rules(artifact, ENGINES[engine]))
+    return sum_up(engine, _find(artifact, engine))
+
+
+def judge_briefly(artifact: Artifact) -> tuple[Verdict, ...]:
+    """Return the verdict of every engine with the first reason only and no way out: finding the
+    way out takes many times longer than the verdict."""
+    return tuple(
+        sum_up(name, _until_reason(_find(artifact, name)), with_remedies=False)
+        for name in ENGINE_NAMES
+    )
 
 
 def judge_all(artifact: Artifact) -> tuple[Verdict, ...]:
     """Return the verdict of every engine."""
     return tuple(judge(artifact, name) for name in ENGINE_NAMES)
+
+
+def _find(artifact: Artifact, engine: str) -> Iterable[Finding]:
+    if engine == THIS:
+        return check_readiness(artifact)
+    return _apply_rules(artifact, ENGINES[engine])
+
+
+def _until_reason(findings: Iterable[Finding]) -> Iterator[Finding]:
+    for finding in findings:
+        yield finding
+        if finding.kind == REASON:
+            return
 
 
 def _apply_rules(artifact: Artifact, engine: Engine) -> Iterator[Finding]:

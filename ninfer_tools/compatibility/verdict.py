@@ -49,7 +49,7 @@ def way_out(command: str) -> Finding:
     return Finding(REMEDY, command)
 
 
-def sum_up(engine: str, findings: Iterable[Finding]) -> Verdict:
+def sum_up(engine: str, findings: Iterable[Finding], with_remedies: bool = True) -> Verdict:
     """Return the verdict of one engine; equal findings count once, order is kept."""
     distinct = tuple(dict.fromkeys(findings))
     reasons, notices, remedies = (
@@ -57,7 +57,8 @@ def sum_up(engine: str, findings: Iterable[Finding]) -> Verdict:
         for kind in (REASON, NOTICE, REMEDY)
     )
     # A command beside a compatible verdict would look like a fault.
-    return Verdict(engine, not reasons, reasons, notices, remedies if reasons else ())
+    shown = remedies if reasons and with_remedies else ()
+    return Verdict(engine, not reasons, reasons, notices, shown)
 
 
 def list_names(names: Iterable[str], most: int = _SHOWN_NAMES) -> str:

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from typing import Any
 
-from ninfer_formats.completeness import Examination
 from ninfer_formats.directory import Resource, Tensor
 from ninfer_formats.group_state import GroupState
 from ninfer_formats.reader import Artifact
@@ -23,9 +22,9 @@ def describe(artifact: Artifact, stored: bool = True) -> dict[str, Any]:
 
     `stored` is False for a synthetic artifact, which has a directory but no file behind it.
     """
-    from ninfer_tools.compatibility.engines import judge_all
+    from ninfer_tools.compatibility.engines import judge_briefly
 
-    examination = Examination(artifact)
+    examination = artifact.examination
     digest = directory_sha256(artifact) if stored else None
     files = list_files(artifact)
     return {
@@ -52,7 +51,7 @@ def describe(artifact: Artifact, stored: bool = True) -> dict[str, Any]:
         "resources": _resources(artifact),
         "policies": _policies(artifact),
         "provenance": dict(artifact.provenance),
-        "engines": [verdict.as_record() for verdict in judge_all(artifact)],
+        "engines": [verdict.as_record() for verdict in judge_briefly(artifact)],
         "problems": [str(problem) for problem in examination.problems],
         "notices": examination.notices,
         "payload_checked": False,

@@ -81,7 +81,7 @@ def _summary(found: Verification) -> str:
 def verify_payload(artifact: Artifact, progress: Progress = lambda count: None) -> Verification:
     """Check structure, then every readable object, in threads and in file order."""
     begin = time.perf_counter()
-    examination = Examination(artifact)
+    examination = artifact.examination
     readable = [item for item in artifact.objects.values() if _is_readable(artifact, item)]
     usable = frozenset(item.id for item in readable)
     geometry = examination.geometry

@@ -30,13 +30,13 @@ def drop_group(draft: Draft, group: str) -> Draft:
         for use in draft.uses
         if not _in_group(use.parameter, group) and not _in_group(use.input, group)
     )
-    before = _referenced(draft)
     after = draft.with_(components=components, bindings=bindings, uses=uses)
+    before, still = _referenced(draft), _referenced(after)
     # A legacy object that belongs to the group but not to its inventory goes by its name.
     gone = {
         name
         for name in draft.objects
-        if name not in _referenced(after) and (name in before or _in_group(name, group))
+        if name not in still and (name in before or _in_group(name, group))
     }
     return after.with_(
         objects={name: item for name, item in draft.objects.items() if name not in gone},

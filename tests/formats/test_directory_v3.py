@@ -284,3 +284,37 @@ def test_bytes_behind_the_last_object_and_unreferenced_objects_are_allowed(tmp_p
 def test_non_ascii_names_are_kept(tmp_path):
     root = edit(lambda r: r["metadata"].update(name="モデル"))
     assert open_root(tmp_path, compact(root)).metadata["name"] == "モデル"
+
+
+DUPLICATED = {
+    "root": ('"uses":[', '"uses":[],"uses":['),
+    "object record": ('"offset":512', '"offset":512,"offset":512'),
+    "object record with white space": ('"offset":512', '"offset":512,"offset"  :512'),
+    "binding": ('{"parts":', '{"parts":[],"parts":'),
+    "part": ('"range":[0,32768]', '"range":[0,1],"range":[0,32768]'),
+    "use": ('"input":', '"input":"x","input":'),
+    "component": ('"target":"text"', '"target":"text","target":"text"'),
+    "config": ('"hidden_size":128', '"hidden_size":128,"hidden_size":128'),
+    "provenance": ('"sources":{}', '"sources":{"a":{"b":1,"b":2}}'),
+    "metadata beside a string that begins with a colon": (
+        '"name":"demo"',
+        '"name":"demo","x":[":a",":b"],"y":1,"y":2',
+    ),
+    "file": ('"path":null', '"path":null,"path":null'),
+}
+
+
+@pytest.mark.parametrize("place", DUPLICATED)
+def test_duplicate_key_is_refused_wherever_it_stands(tmp_path, place):
+    """D-1."""
+    old, new = DUPLICATED[place]
+    text = compact(small_root()).decode()
+    assert old in text
+    with pytest.raises(ArtifactError, match="duplicate key"):
+        open_root(tmp_path, text.replace(old, new, 1).encode())
+
+
+def test_strings_that_look_like_keys_are_no_duplicates(tmp_path):
+    """D-1: colons and escaped quotes inside strings."""
+    root = edit(lambda r: r["metadata"].update(a='":', b=':"x', c=[":", '":"', "\\"]))
+    assert open_root(tmp_path, root).metadata["a"] == '":'

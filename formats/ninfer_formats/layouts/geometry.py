@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.errors import ArtifactError
@@ -50,6 +51,8 @@ class TensorGeometry:
     bytes: int
 
 
+# A model repeats a few dozen shapes over thousands of tensors.
+@lru_cache(maxsize=1024)
 def plan_tensor(
     format: str, layout: str, shape: tuple[int, ...], divisors: int = 1
 ) -> TensorGeometry:
