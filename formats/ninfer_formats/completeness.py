@@ -111,8 +111,6 @@ class Examination:
     def problems(self) -> list[ArtifactError]:
         """What `ready_problems` returns."""
         found = [problem for state in self.groups for problem in state.problems()]
-        if any(state.group == "text" and state.state == "absent" for state in self.groups):
-            found.append(ArtifactError("artifact has no text group", path=self._artifact.path))
         if self.reading is not None and len(self.reading.drafters) > 1:
             found.append(
                 ArtifactError("an artifact holds one drafter", got=list(self.reading.drafters))

@@ -39,8 +39,8 @@ def read_directory_legacy(root: Any, version: int) -> LegacyDirectory:
     member = "model_id" if version == 1 else "identity"
     check_members(root, "directory", required=frozenset({member, "objects"}))
     records = root["objects"]
-    if type(records) is not list:
-        raise ArtifactError("not an array", where="objects", got=type(records).__name__)
+    if type(records) is not list or not records:
+        raise ArtifactError("not a nonempty array", where="objects")
     objects = [_read_object(record, index) for index, record in enumerate(records)]
     index = index_objects(objects)
     payload_end = check_order(objects, None)

@@ -35,6 +35,8 @@ class GroupState:
 
     def problems(self) -> list[ArtifactError]:
         """Return what keeps the group from being used, naming every missing object."""
+        if self.group == "text" and self.state == "absent":
+            return [ArtifactError("artifact has no text group")]
         if self.state == "unreadable":
             return [ArtifactError(self.reason or "cannot be read", where=f"group {self.group}")]
         return [*name_all("missing", self.missing, f"group {self.group} is partial"), *self.faults]

@@ -219,7 +219,7 @@ def _open_v3(entry: Path, prefix: Prefix, root: Any, mapped: np.ndarray, size: i
 def _open_legacy(entry: Path, prefix: Prefix, root: Any, mapped: np.ndarray, size: int) -> Artifact:
     directory = read_directory_legacy(root, prefix.version)
     want = prefix.payload_start + directory.payload_end
-    if directory.objects and size < want:
+    if size < want:
         raise ArtifactError(
             f"file is {size} bytes, directory says {want}", remedy=_size_remedy(size, want)
         )

@@ -182,6 +182,10 @@ def split_payload(
             got=f"--max-file-bytes {max_file_bytes}",
             want=f">= {entry_start + PAYLOAD_ALIGNMENT}",
         )
+    if not name.isprintable():
+        raise UsageError(
+            "parts cannot be named after this output: its name is no plain text", got=repr(name)
+        )
     files = [FileEntry(None, entry_bytes)]
     left = payload_bytes - entry_bytes
     while left > 0:

@@ -72,10 +72,12 @@ def is_unchanged(request: Request, artifact: Artifact) -> bool:
 def _refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
     """Refuse partial groups, naming every missing object, missing parts, and objects of the wrong
     size. Objects in a format this release does not know are copied as they are."""
-    states = {item.group: item for item in find_missing(artifact) if item.group not in dropped}
-    problems = [item for state in states.values() for item in state.problems()]
-    if "text" in states and states["text"].state == "absent":
-        problems.append(ArtifactError("artifact has no text group"))
+    problems = [
+        problem
+        for state in find_missing(artifact)
+        if state.group not in dropped
+        for problem in state.problems()
+    ]
     problems += find_part_problems(artifact)
     problems += [
         item

@@ -67,6 +67,7 @@ FATAL = {
     "unknown encoding": lambda r: r["objects"][0].update(encoding="zstd"),
     "version 3 encoding": lambda r: r["objects"][0].update(encoding="raw_bytes_v1"),
     "end past 2**63": lambda r: r["objects"][2].update(offset=2**63 - 256),
+    "no objects": lambda r: r.update(objects=[]),
     "objects not an array": lambda r: r.update(objects={}),
     "object not a record": lambda r: r["objects"].append(5),
 }

@@ -134,3 +134,9 @@ def test_reserve_grows_when_the_list_of_files_crosses_a_page():
     assert [item["payload_bytes"] for item in files] == [f.payload_bytes for f in plan.files]
     assert sum(item["payload_bytes"] for item in files) == objects[-1].end
     assert all(item.bytes <= 40_000 for item in plan.files)
+
+
+def test_parts_are_not_named_after_a_name_that_is_no_text():
+    """F-6: part names stand in the JSON; undecodable bytes of a path cannot."""
+    with pytest.raises(UsageError, match="no plain text"):
+        split_payload("\udcff.ninfer", 4096, 100_000, 20_000)

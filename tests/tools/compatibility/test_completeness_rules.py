@@ -204,3 +204,19 @@ def test_missing_and_foreign_parts_are_refused(tmp_path, engine):
     assert any("part is 4096 bytes" in t for t in judge(open_artifact(path), engine).reasons)
     part.unlink()
     assert any("part is missing" in t for t in judge(open_artifact(path), engine).reasons)
+
+
+def test_file_without_any_text_is_refused_by_this_release(tmp_path):
+    from builders.sparse_files import legacy_objects, save_legacy
+
+    text = [
+        item.id
+        for item in legacy_objects("3.8 int")
+        if item.id.startswith("text/") and "draft_head" not in item.id
+    ]
+    text += [f"frontend/{n}" for n in ("tokenizer.json", "tokenizer_config.json")]
+    text += [f"frontend/{n}" for n in ("chat_template.jinja", "generation_config.json")]
+    path = save_legacy(tmp_path / "x.ninfer", "3.8 int", without=tuple(text))
+    verdict = judge(open_artifact(path), "this")
+    assert not verdict.compatible
+    assert verdict.reasons == ("artifact has no text group",)
