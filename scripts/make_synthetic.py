@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ninfer_formats.errors import NinferError
-from ninfer_formats.write_plan import DEFAULT_MAX_FILE_BYTES
+from ninfer_formats.write_plan import DEFAULT_MAX_FILE_BYTES, choose_artifact_id
 from ninfer_tools.console import format_bytes, show_progress
 from ninfer_tools.synthetic.specification import SyntheticSpec, parse_spec
 
@@ -49,6 +49,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="instead of the specification's seed")
     parser.add_argument("--threads", type=_positive, help="drawing threads (one per processor)")
     parser.add_argument("--max-file-bytes", type=_positive, metavar="N", help="split larger files")
+    parser.add_argument("--artifact-id", help="derived, random or 32 hex digits (derived)")
     parser.add_argument("--force", action="store_true", help="replace an existing output")
     return parser
 
@@ -57,9 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the script; return its exit code."""
     parser = _build_parser()
     options = parser.parse_args(arguments)
-    artifact_only = options.container is not None or options.max_file_bytes is not None
-    if options.checkpoint is not None and artifact_only:
-        parser.error("--container and --max-file-bytes go with --artifact")
+    artifact_only = (options.container, options.max_file_bytes, options.artifact_id)
+    if options.checkpoint is not None and artifact_only != (None, None, None):
+        parser.error("--container, --max-file-bytes and --artifact-id go with --artifact")
     begin = time.perf_counter()
     try:
         size = _write(options, _choose_spec(options))
@@ -113,6 +114,7 @@ def _write(options: argparse.Namespace, spec: SyntheticSpec) -> int:
             force=options.force,
             threads=options.threads,
             max_file_bytes=options.max_file_bytes or DEFAULT_MAX_FILE_BYTES,
+            artifact_id=choose_artifact_id(options.artifact_id or "derived"),
             progress=progress,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,23 @@ def derive_artifact_id(json: bytes, salt: bytes = b"") -> bytes:
     """Return 16 bytes in UUID version 4 form from the directory bytes and a salt."""
     digest = hashlib.sha256(json.rstrip(b" ") + b"\0" + salt).digest()
     return uuid.UUID(bytes=digest[:16], version=4).bytes
+
+
+def choose_artifact_id(text: str) -> bytes | None:
+    """Return the 16 bytes that `derived` (None), `random` or 32 hexadecimal digits ask for."""
+    if text == "derived":
+        return None
+    if text == "random":
+        return uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes
+    try:
+        identifier = bytes.fromhex(text)
+    except ValueError:
+        identifier = b""
+    if len(identifier) != 16:
+        raise UsageError(
+            "not an artifact id", got=text, want="derived, random or 32 hexadecimal digits"
+        )
+    return identifier
 
 
 def split_payload(

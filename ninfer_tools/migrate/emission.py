@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ninfer_formats.directory import Identity, Use
-from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.legacy_bindings import UPGRADED_POLICIES
-from ninfer_formats.write_plan import DirectoryDraft, WritePlan, place_objects, plan_v2, plan_v3
+from ninfer_formats.write_plan import (
+    DirectoryDraft,
+    WritePlan,
+    choose_artifact_id,
+    place_objects,
+    plan_v2,
+    plan_v3,
+)
 from ninfer_tools.migrate.contract import find_contract
 from ninfer_tools.migrate.draft import Content, Draft, Stored
 
@@ -39,7 +43,7 @@ def emit_v3(draft: Draft, name: str, max_file_bytes: int, artifact_id: str) -> E
         metadata=draft.metadata,
         provenance=draft.provenance,
     )
-    identifier = _choose_artifact_id(artifact_id)
+    identifier = choose_artifact_id(artifact_id)
     salt = b"" if identifier else sample_contents(draft.contents)
     plan = plan_v3(directory, name, max_file_bytes, identifier, salt)
     return Emission(plan, draft.contents)
@@ -87,22 +91,6 @@ def sample_contents(contents: Mapping[str, Content]) -> bytes:
         middle = record.offset + (record.bytes - count) // 2
         digest.update(item.artifact.payload.read(middle, count).tobytes())
     return digest.digest()
-
-
-def _choose_artifact_id(text: str) -> bytes | None:
-    if text == "derived":
-        return None
-    if text == "random":
-        return uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes
-    try:
-        identifier = bytes.fromhex(text)
-    except ValueError:
-        identifier = b""
-    if len(identifier) != 16:
-        raise UsageError(
-            "not an artifact id", got=text, want="derived, random or 32 hexadecimal digits"
-        )
-    return identifier
 
 
 def _upgraded_policy(draft: Draft, use: Use) -> str:
