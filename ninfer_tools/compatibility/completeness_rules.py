@@ -10,15 +10,14 @@ from ninfer_formats.completeness import (
     find_part_problems,
 )
 from ninfer_formats.group_state import GroupState
+from ninfer_formats.inventories.geometry import DRAFTERS
 from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.identity_rules import name_producer
 from ninfer_tools.compatibility.remedies import migrate_command, offer_download
 from ninfer_tools.compatibility.tensor_rules import has_faults
 from ninfer_tools.compatibility.verdict import Finding, notice, refuse, way_out
-
-DROPPABLE = ("dflash2", "dflash", "vision", "mtp")
-_DRAFTERS = ("dflash", "dflash2")
+from ninfer_tools.migrate.groups import OPTIONAL_GROUPS
 
 
 def check_completeness(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
@@ -41,11 +40,11 @@ def check_completeness(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
 def groups_to_drop(states: tuple[GroupState, ...]) -> tuple[str, ...]:
     """Return the groups without which the artifact is whole, nothing if that does not help."""
     broken = tuple(state.group for state in states if state.problems())
-    return broken if all(group in DROPPABLE for group in broken) else ()
+    return broken if all(group in OPTIONAL_GROUPS for group in broken) else ()
 
 
 def _refuse_two_drafters(artifact: Artifact) -> Iterator[Finding]:
-    found = [name for name in _DRAFTERS if name in artifact.components]
+    found = [name for name in DRAFTERS if name in artifact.components]
     if artifact.version == 3 and len(found) > 1:
         yield refuse("an artifact holds one drafter, this has dflash and dflash2")
         for name in found:

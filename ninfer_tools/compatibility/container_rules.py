@@ -11,8 +11,8 @@ from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.completeness_rules import groups_to_drop
 from ninfer_tools.compatibility.contracts import (
     drafters_to_drop,
-    find_contract_for,
     find_identity,
+    search_contract_for,
 )
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.readiness import check_readiness
@@ -22,13 +22,13 @@ from ninfer_tools.compatibility.tensor_rules import check_tensors, has_faults
 from ninfer_tools.compatibility.verdict import REASON, Finding, notice, refuse, way_out
 
 _CONVERTER_LIMIT = 32_000_000_000
-# (identity, object counts) that the original project's upgrade tool takes.
+# Identity -> object counts that the original project's upgrade tool takes.
 _UPGRADE_COUNTS = {
-    ("qwen3.6-27b", "groupwise-int"): (1124,),
-    ("qwen3.6-27b", "nvfp4"): (1307,),
-    ("qwen3.8-27b", "groupwise-int"): (1124, 1190),
-    ("qwen3.8-27b", "nvfp4"): (1124, 1190),
-    ("qwen3.6-35b-a3b", "groupwise-int"): (940,),
+    "qwen3.6-27b/groupwise-int": (1124,),
+    "qwen3.6-27b/nvfp4": (1307,),
+    "qwen3.8-27b/groupwise-int": (1124, 1190),
+    "qwen3.8-27b/nvfp4": (1124, 1190),
+    "qwen3.6-35b-a3b/groupwise-int": (940,),
 }
 
 
@@ -61,8 +61,7 @@ def _offer_upgrade(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     if obstacles and (not drop or has_faults(artifact, engine)):
         return
     yield way_out(migrate_command(artifact.path, 3, drop))
-    identity = find_identity(artifact)
-    accepted = _UPGRADE_COUNTS.get(identity, ()) if identity is not None else ()
+    accepted = _UPGRADE_COUNTS.get(str(find_identity(artifact)), ())
     if artifact.version == 2 and len(artifact.objects) not in accepted:
         yield notice(
             f"the original project's upgrade tool refuses {len(artifact.objects)} objects under "
@@ -72,7 +71,7 @@ def _offer_upgrade(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
 
 def _offer_version_2(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     drop = drafters_to_drop(artifact, engine)
-    found = find_contract_for(artifact, engine, drop)
+    found = search_contract_for(artifact, engine, drop)
     if found.identity is None:
         yield notice(f"no version 2 contract holds this: {'; '.join(found.reasons)}")
         return
@@ -84,15 +83,13 @@ def _offer_version_2(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
         "version 2 does not hold policies, per-use divisors, metadata and provenance: "
         "`ninfer migrate --dry-run` lists what this file would lose"
     )
-    yield from note_unofficial(artifact, found.identity[0])
+    yield from note_unofficial(artifact, found.identity.model_id)
 
 
 def _note_original_migration(artifact: Artifact) -> Iterator[Finding]:
     from hashlib import sha256
 
-    prefix = artifact.prefix
-    directory = artifact.payload.file(0)[prefix.json_offset :][: prefix.json_bytes].tobytes()
-    if published_v1(sha256(directory).hexdigest()) is None:
+    if published_v1(sha256(artifact.raw_directory()).hexdigest()) is None:
         yield notice(
             "the original project's migration takes the two published version 1 files only and "
             "this is neither; `ninfer migrate` takes it"

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.directory import Identity
 from ninfer_formats.errors import UsageError
+from ninfer_formats.inventories.geometry import DFLASH, DRAFTERS
 from ninfer_formats.inventories.registered import IDENTITIES
 from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.completeness_rules import check_completeness
@@ -24,8 +26,10 @@ from ninfer_tools.compatibility.verdict import REASON, Finding, Verdict, sum_up
 
 ALL = "all"
 
-_INT = "groupwise-int"
-_V1_IDENTITIES = frozenset({("qwen3.6-27b", _INT), ("qwen3.6-35b-a3b", _INT)})
+_V1_IDENTITIES = frozenset(
+    Identity(model_id, "groupwise-int") for model_id in ("qwen3.6-27b", "qwen3.6-35b-a3b")
+)
+_V2_IDENTITIES = frozenset(Identity(*pair) for pair in IDENTITIES)
 _V1_FORMATS = frozenset(f.name for f in nf.FORMATS.values() if f.oldest == 1)
 _ALL_FORMATS = frozenset(nf.FORMATS)
 
@@ -35,37 +39,33 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
         for engine in (
             Engine(
                 "upstream-v1",
-                "the original engine of July",
                 1,
                 _V1_FORMATS,
-                frozenset({"dflash"}),
+                frozenset({DFLASH}),
                 "artifact magic is not NInfer v1",
                 _V1_IDENTITIES,
             ),
             Engine(
                 "upstream-v2",
-                "the original engine before DFlash2",
                 2,
                 _ALL_FORMATS,
-                frozenset({"dflash"}),
+                frozenset({DFLASH}),
                 "artifact magic is not NInfer v2",
-                frozenset(IDENTITIES),
+                _V2_IDENTITIES,
             ),
             Engine(
                 "upstream-v2-dflash2",
-                "the last original engine that reads version 2",
                 2,
                 _ALL_FORMATS,
-                frozenset({"dflash", "dflash2"}),
+                frozenset(DRAFTERS),
                 "artifact magic is not NInfer v2",
-                frozenset(IDENTITIES),
+                _V2_IDENTITIES,
             ),
             Engine(
                 "upstream-v3",
-                "the original engine of today",
                 3,
                 _ALL_FORMATS,
-                frozenset({"dflash", "dflash2"}),
+                frozenset(DRAFTERS),
                 "expected NInfer v3 entry magic",
             ),
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ninfer_formats.inventories.legacy import OPTIONAL_GROUPS
+from ninfer_formats.inventories.geometry import DRAFTERS
 from ninfer_formats.inventories.registered import InventoryMatch
 from ninfer_formats.reader import Artifact
-from ninfer_tools.compatibility.contracts import drafters_to_drop, find_contract_for
+from ninfer_tools.compatibility.contracts import drafters_to_drop, search_contract_for
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.remedies import migrate_command, offer_download
 from ninfer_tools.compatibility.verdict import Finding, list_names, notice, refuse, way_out
@@ -28,11 +28,15 @@ def check_groups(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
 
 
 def _refuse_missing(artifact: Artifact, engine: Engine, match: InventoryMatch) -> Iterator[Finding]:
-    partial = [name for name in match.partial if name in OPTIONAL_GROUPS & engine.drafters]
+    partial = [name for name in match.partial if name in engine.drafters]
     for name in partial:
-        yield refuse(describe_partial(name, match.partial[name]))
+        missing = match.partial[name]
+        yield refuse(
+            f"group {name} is partial, {len(missing)} of its objects are missing: "
+            f"{', '.join(missing)}"
+        )
         yield from _offer_without(artifact, engine, (name,))
-    optional = {name for group in OPTIONAL_GROUPS for name in match.partial.get(group, ())}
+    optional = {name for group in DRAFTERS for name in match.partial.get(group, ())}
     missing = [name for name in match.missing if name not in optional]
     if missing:
         yield refuse(
@@ -43,15 +47,8 @@ def _refuse_missing(artifact: Artifact, engine: Engine, match: InventoryMatch) -
         yield from offer_download(artifact, engine)
 
 
-def describe_partial(group: str, missing: tuple[str, ...]) -> str:
-    """Return one sentence that names every missing object of a partial group."""
-    return f"group {group} is partial, {len(missing)} of its objects are missing: " + ", ".join(
-        missing
-    )
-
-
 def _refuse_extra(artifact: Artifact, engine: Engine, match: InventoryMatch) -> Iterator[Finding]:
-    foreign = [name for name in match.unknown_groups if name not in OPTIONAL_GROUPS]
+    foreign = [name for name in match.unknown_groups if name not in DRAFTERS]
     for group in foreign:
         names = [name for name in match.extra if name.partition("/")[0] == group]
         yield refuse(
@@ -81,7 +78,7 @@ def _refuse_drafters(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
 def _offer_without(artifact: Artifact, engine: Engine, drop: tuple[str, ...]) -> Iterator[Finding]:
     if engine.container != 2:
         return
-    found = find_contract_for(artifact, engine, drop)
+    found = search_contract_for(artifact, engine, drop)
     if found.identity is None:
         yield notice(f"no version 2 contract holds the rest: {'; '.join(found.reasons)}")
     else:
@@ -90,5 +87,5 @@ def _offer_without(artifact: Artifact, engine: Engine, drop: tuple[str, ...]) ->
 
 def _note_absent(engine: Engine, match: InventoryMatch) -> Iterator[Finding]:
     for group in match.absent:
-        if group in OPTIONAL_GROUPS & engine.drafters:
+        if group in engine.drafters:
             yield notice(f"the file has no {group} group: --spec {group} is not available")

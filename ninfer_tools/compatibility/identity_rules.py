@@ -16,11 +16,11 @@ from ninfer_tools.compatibility.verdict import Finding, notice, refuse
 _SHOWN_MISMATCHES = 8
 # Identities that only forks of the original project know.
 _FORK_IDENTITIES = {
-    ("qwen3.8-27b", "gguf-q4-k-m"): "a fork that keeps GGUF blocks",
-    ("qwen3.8-27b", "folded-ternary"): "a fork with ternary weights",
-    ("qwen3.8-27b-orcarouter", "nvfp4"): "a fork",
+    "qwen3.8-27b/gguf-q4-k-m": "a fork that keeps GGUF blocks",
+    "qwen3.8-27b/folded-ternary": "a fork with ternary weights",
+    "qwen3.8-27b-orcarouter/nvfp4": "a fork",
 }
-COMMUNITY_READERS = (
+_COMMUNITY_READERS = (
     "the forks that read version 2 files of Ostfralla/Qwen3.8-27B-NVFP4-NInfer read this form"
 )
 
@@ -29,10 +29,9 @@ def check_identity(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     """Refuse identities without a contract, and the form that only shares the name of one."""
     identity = find_identity(artifact)
     if identity not in engine.identities:
-        name = "/".join(identity or ("unknown",))
         yield refuse(
-            f"identity {name} is not registered for {engine.name}{explain_identity(artifact)} "
-            f"(it says: \"artifact identity '{name}' is not supported by target …\")"
+            f"identity {identity} is not registered for {engine.name}{explain_identity(artifact)} "
+            f"(it says: \"artifact identity '{identity}' is not supported by target …\")"
         )
         yield notice(f"{engine.name} has contracts for {_list_identities(engine)}")
         return
@@ -43,7 +42,7 @@ def check_identity(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
 
 def explain_identity(artifact: Artifact) -> str:
     """Return who writes the identity of a file if only a fork does, else nothing."""
-    fork = _FORK_IDENTITIES.get(find_identity(artifact) or ("", ""))
+    fork = _FORK_IDENTITIES.get(str(find_identity(artifact)))
     return f" (only {fork} writes it)" if fork else ""
 
 
@@ -53,7 +52,7 @@ def _refuse_community(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
         "text/token_embedding is q8_g32_fp16, the official contract wants fp8_e4m3fn_row_bf16; "
         f"{engine.name} loads the official one only"
     )
-    yield notice(COMMUNITY_READERS)
+    yield notice(_COMMUNITY_READERS)
     yield notice(
         f"the original project's upgrade tool refuses its {len(artifact.objects)} objects; "
         f"`{migrate_command(artifact.path, 3)}` makes a version 3 file for upstream-v3"
@@ -73,7 +72,7 @@ def refuse_mismatches(artifact: Artifact) -> Iterator[Finding]:
     """Refuse tensors that are not the contract's, naming both descriptors and the producer."""
     mismatches = descriptor_mismatches(artifact)
     for item in mismatches[:_SHOWN_MISMATCHES]:
-        yield refuse(describe_mismatch(artifact, item))
+        yield refuse(_describe_mismatch(artifact, item))
     if len(mismatches) > _SHOWN_MISMATCHES:
         names = ", ".join(item.name for item in mismatches[_SHOWN_MISMATCHES:])
         yield refuse(f"{len(mismatches) - _SHOWN_MISMATCHES} more differ as well: {names}")
@@ -88,7 +87,7 @@ def descriptor_mismatches(artifact: Artifact) -> tuple[Mismatch, ...]:
     return find_mismatches(match.inventory, stored)
 
 
-def describe_mismatch(artifact: Artifact, item: Mismatch) -> str:
+def _describe_mismatch(artifact: Artifact, item: Mismatch) -> str:
     """Return one sentence: object, found and expected shape, format and layout, producer."""
     found = artifact.objects[item.name]
     layout = found.layout if isinstance(found, Tensor) else "?"
@@ -107,4 +106,4 @@ def name_producer(artifact: Artifact) -> str:
 
 
 def _list_identities(engine: Engine) -> str:
-    return ", ".join(sorted("/".join(pair) for pair in engine.identities))
+    return ", ".join(sorted(map(str, engine.identities)))

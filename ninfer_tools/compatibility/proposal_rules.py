@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ninfer_formats.inventories.geometry import DRAFTERS
 from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.verdict import Finding, notice
 
 _HEAD = "proposal/head"
-_PROPOSERS = frozenset({"mtp", "dflash", "dflash2"})
+_PROPOSERS = frozenset({"mtp", *DRAFTERS})
 
 
 def check_proposal(artifact: Artifact, engine: Engine) -> Iterator[Finding]:

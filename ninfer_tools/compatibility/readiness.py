@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.inventories.geometry import DRAFTERS
 from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.completeness_rules import check_completeness
 from ninfer_tools.compatibility.engine import Engine
@@ -13,13 +14,12 @@ from ninfer_tools.compatibility.identity_rules import (
     explain_identity,
     refuse_mismatches,
 )
-from ninfer_tools.compatibility.resource_rules import note_contents
+from ninfer_tools.compatibility.resource_rules import check_contents
 from ninfer_tools.compatibility.tensor_rules import check_tensors
 from ninfer_tools.compatibility.verdict import REASON, Finding, notice, refuse
 
 THIS = "this"
 _MEANING = "this release can read, verify and migrate it"
-_DRAFTERS = frozenset({"dflash", "dflash2"})
 
 
 def check_readiness(artifact: Artifact) -> Iterator[Finding]:
@@ -44,11 +44,10 @@ def _find_all(artifact: Artifact) -> Iterator[Finding]:
         if not item.text.startswith(tuple(f"{where}:" for where in mismatched)):
             yield item
     yield from check_tensors(artifact, engine)
-    yield from note_contents(artifact)
+    yield from check_contents(artifact, engine)
 
 
 def this_engine(artifact: Artifact) -> Engine:
     """Return what this release accepts in the container version of the artifact: all of it."""
     formats = frozenset(nf.FORMATS)
-    title = "this release"
-    return Engine(THIS, title, artifact.version, formats, _DRAFTERS, padded_nvfp4=True)
+    return Engine(THIS, artifact.version, formats, frozenset(DRAFTERS), padded_nvfp4=True)

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ninfer_formats.directory import Identity
 from ninfer_formats.inventories.published import PublishedArtifact, published_versions
 from ninfer_formats.reader import Artifact
-from ninfer_tools.compatibility.contracts import find_identity
-from ninfer_tools.compatibility.engine import Engine, Identity
+from ninfer_tools.compatibility.contracts import find_identity, list_drafters
+from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.verdict import Finding, way_out
 
 
@@ -23,8 +24,8 @@ def migrate_command(path: Path, version: int, drop: Collection[str] = ()) -> str
     return shlex.join(words)
 
 
-def find_download(
-    identity: Identity | None, engine: Engine, drafter: str | None = None
+def _find_download(
+    identity: Identity | None, engine: Engine, drafter: str | None
 ) -> PublishedArtifact | None:
     """Return the published artifact of an identity that the engine loads, None if there is none.
 
@@ -35,7 +36,7 @@ def find_download(
         return None
     found = [
         item
-        for item in published_versions(*identity, version=engine.container)
+        for item in published_versions(identity, engine.container)
         if item.revision is not None and item.drafter in (None, *engine.drafters)
     ]
     # Sorting keeps the order of publication among equals, and the last one is the newest.
@@ -45,8 +46,7 @@ def find_download(
 
 def offer_download(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     """Offer the published artifact of the same identity that the engine loads."""
-    names = {name.partition("/")[0] for name in artifact.objects} | set(artifact.components)
-    drafter = next((name for name in ("dflash2", "dflash") if name in names), None)
-    found = find_download(find_identity(artifact), engine, drafter)
+    drafter = next(reversed(list_drafters(artifact)), None)
+    found = _find_download(find_identity(artifact), engine, drafter)
     if found is not None:
         yield way_out(found.download_command)

@@ -52,11 +52,6 @@ def note_unofficial(
 
 
 def check_contents(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
-    """Note frontend files of any version that cannot be what they are called."""
-    yield from note_contents(artifact)
-
-
-def note_contents(artifact: Artifact) -> Iterator[Finding]:
     """Note frontend files that hold no text or no JSON object; the payload itself is not judged."""
     yield from _note_unusable(unusable_roles(artifact))
 

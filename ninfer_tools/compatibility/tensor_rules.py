@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.directory import Tensor
-from ninfer_formats.errors import NinferError
 from ninfer_formats.object_records import find_object_problem
+from ninfer_formats.ownership import UNREFERENCED
 from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.verdict import REASON, Finding, list_names, notice, refuse
@@ -23,16 +23,14 @@ _FORK_WORDS = {
 
 def check_tensors(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     """Refuse tensors the engine cannot use; in version 3 an object nobody refers to is skipped."""
-    used = find_used_objects(artifact)
+    owners = artifact.examination.owners
     faults: dict[str, list[str]] = {}
     skipped: dict[str, list[str]] = {}
     for item in artifact.tensors():
         fault = _find_fault(item, engine)
         if fault is not None:
-            at_open = artifact.version < 3
-            (faults if at_open or item.id in used else skipped).setdefault(fault, []).append(
-                item.id
-            )
+            loose = artifact.version == 3 and owners[item.id] == UNREFERENCED
+            (skipped if loose else faults).setdefault(fault, []).append(item.id)
     for fault, names in faults.items():
         yield refuse(f"{fault}: {_count(names)}")
     for fault, names in skipped.items():
@@ -46,19 +44,7 @@ def has_faults(artifact: Artifact, engine: Engine) -> bool:
     return any(item.kind == REASON for item in check_tensors(artifact, engine))
 
 
-def find_used_objects(artifact: Artifact) -> frozenset[str]:
-    """Return the ids of objects that a parameter, a use or a component refers to."""
-    bound = [part.object for binding in artifact.bindings.values() for part in binding.parts]
-    auxiliary = [
-        part.object
-        for use in artifact.uses
-        for binding in use.auxiliaries.values()
-        for part in binding.parts
-    ]
-    return frozenset((*bound, *auxiliary, *(item.id for item in artifact.resources.values())))
-
-
-def explain_name(name: str) -> str:
+def _explain_name(name: str) -> str:
     """Return an unknown format or layout name with who writes it, as far as known."""
     words = _FORK_WORDS.get(name)
     if words is None and name.startswith("gguf_"):
@@ -68,11 +54,11 @@ def explain_name(name: str) -> str:
 
 def _find_fault(item: Tensor, engine: Engine) -> str | None:
     if item.format not in nf.FORMATS:
-        return f'unknown format {explain_name(item.format)} ("unknown tensor format")'
+        return f'unknown format {_explain_name(item.format)} ("unknown tensor format")'
     if item.format not in engine.formats:
         return f"{engine.name} has no format {item.format}"
     if item.layout not in nf.LAYOUTS:
-        return f"unknown layout {explain_name(item.layout)}"
+        return f"unknown layout {_explain_name(item.layout)}"
     problem = find_object_problem(item)
     if problem is not None:
         facts = f"{item.format} {list(item.shape)} at {item.offset}"
@@ -106,12 +92,7 @@ def check_divisors_member(artifact: Artifact, engine: Engine) -> Iterator[Findin
 
 def _names_with_member(artifact: Artifact) -> list[str]:
     """Return tensors that write the member with its default, which records no longer show."""
-    prefix = artifact.prefix
-    try:
-        entry = artifact.payload.file(0)
-    except NinferError:
-        return []  # a made-up artifact has no bytes
-    raw = entry[prefix.json_offset :][: prefix.json_bytes].tobytes()
+    raw = artifact.raw_directory()
     if b'"divisors"' not in raw:
         return []
     from ninfer_formats.strict_json import parse_json

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from ninfer_formats.codecs.findings import Severity
 from ninfer_formats.errors import printable
-
-Severity = Literal["error", "notice"]
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,17 @@ class FileState:
 
 def list_files(artifact: Artifact) -> list[FileState]:
     """Return the state of the entry and of every part."""
-    return [_entry_state(artifact), *(_part_state(artifact, i) for i in _parts(artifact))]
+    parts = range(1, len(artifact.files))
+    return [_entry_state(artifact), *(_part_state(artifact, index) for index in parts)]
 
 
-def _parts(artifact: Artifact) -> range:
-    return range(1, len(artifact.files))
+def is_readable(artifact: Artifact, index: int) -> bool:
+    """Return whether file `index` is there and belongs to the artifact."""
+    try:
+        artifact.payload.file(index)
+    except NinferError:
+        return False
+    return True
 
 
 def _entry_state(artifact: Artifact) -> FileState:

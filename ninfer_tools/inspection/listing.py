@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -99,10 +100,8 @@ def _part_record(part: Part) -> dict[str, Any]:
 
 def _part_text(artifact: Artifact, part: dict[str, Any]) -> str:
     item = artifact.objects[part["object"]]
-    whole = 1
-    for size in item.shape if isinstance(item, Tensor) else ():
-        whole *= size
-    if (part["begin"], part["end"]) == (0, whole):
+    count = math.prod(item.shape) if isinstance(item, Tensor) else 0
+    if (part["begin"], part["end"]) == (0, count):
         return part["object"]
     return f"{part['object']}[{part['begin']}:{part['end']}]"
 

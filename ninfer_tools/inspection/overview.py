@@ -43,7 +43,7 @@ def describe(artifact: Artifact, stored: bool = True) -> dict[str, Any]:
         "bytes": sum(item.bytes or 0 for item in files),
         "expected_bytes": sum(item.expected_bytes for item in files),
         "recognised": recognise(artifact, digest),
-        "groups": [group_record(state) for state in examination.groups],
+        "groups": [_group_record(state) for state in examination.groups],
         "objects": len(artifact.objects),
         "parameters": len(artifact.bindings),
         "formats": _formats(artifact),
@@ -60,12 +60,10 @@ def describe(artifact: Artifact, stored: bool = True) -> dict[str, Any]:
 
 def directory_sha256(artifact: Artifact) -> str:
     """Return the SHA-256 of the JSON directory: it tells files of one name apart at once."""
-    begin = artifact.prefix.json_offset
-    json = artifact.payload.file(0)[begin : begin + artifact.prefix.json_bytes]
-    return hashlib.sha256(json.data).hexdigest()
+    return hashlib.sha256(artifact.raw_directory()).hexdigest()
 
 
-def group_record(state: GroupState) -> dict[str, Any]:
+def _group_record(state: GroupState) -> dict[str, Any]:
     return {
         "group": state.group,
         "state": state.state,
@@ -98,10 +96,10 @@ def _formats(artifact: Artifact) -> list[dict[str, Any]]:
 
 def _largest(artifact: Artifact) -> list[dict[str, Any]]:
     found = sorted(artifact.tensors(), key=lambda item: -item.bytes)[:LARGEST]
-    return [tensor_record(item) for item in found]
+    return [_tensor_record(item) for item in found]
 
 
-def tensor_record(item: Tensor) -> dict[str, Any]:
+def _tensor_record(item: Tensor) -> dict[str, Any]:
     return {
         "id": item.id,
         "shape": list(item.shape),

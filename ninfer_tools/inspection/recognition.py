@@ -8,9 +8,9 @@ from ninfer_formats.inventories.published import (
     PUBLISHED,
     PublishedArtifact,
     published_v1,
-    same_size_as,
 )
 from ninfer_formats.reader import Artifact
+from ninfer_tools.compatibility.published_rules import find_same_size
 
 BY_SIZE = "size"
 BY_DIRECTORY = "directory"
@@ -26,13 +26,7 @@ def recognise(artifact: Artifact, directory_sha256: str | None) -> list[dict[str
     by_directory = published_v1(directory_sha256 or "") if artifact.version == 1 else None
     if by_directory is not None and by_directory.bytes == artifact.file_bytes:
         return [describe_match(by_directory, BY_DIRECTORY)]
-    identity = artifact.identity
-    found = same_size_as(
-        artifact.file_bytes,
-        artifact.version,
-        identity.model_id if identity else None,
-        identity.weights_id if identity else None,
-    )
+    found = find_same_size(artifact)
     return [
         describe_match(item, BY_SIZE) for item in found if item.objects == len(artifact.objects)
     ]

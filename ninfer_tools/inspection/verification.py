@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from ninfer_formats.codecs.findings import Severity
 from ninfer_formats.completeness import Examination
 from ninfer_formats.directory import StoredObject, Tensor
-from ninfer_formats.errors import NinferError
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.reader import Artifact
 from ninfer_tools.console import format_bytes, show_progress
-from ninfer_tools.inspection.fault import PayloadFault, Severity
+from ninfer_tools.inspection.fault import PayloadFault
+from ninfer_tools.inspection.files import is_readable
 from ninfer_tools.inspection.resource_checks import check_resources
 from ninfer_tools.inspection.section import Section
 from ninfer_tools.inspection.tensor_checks import (
@@ -82,7 +83,7 @@ def verify_payload(artifact: Artifact, progress: Progress = lambda count: None) 
     """Check structure, then every readable object, in threads and in file order."""
     begin = time.perf_counter()
     examination = artifact.examination
-    readable = [item for item in artifact.objects.values() if _is_readable(artifact, item)]
+    readable = [item for item in artifact.objects.values() if _is_checkable(artifact, item)]
     usable = frozenset(item.id for item in readable)
     geometry = examination.geometry
     faults = [
@@ -102,15 +103,11 @@ def verify_payload(artifact: Artifact, progress: Progress = lambda count: None) 
     )
 
 
-def _is_readable(artifact: Artifact, item: StoredObject) -> bool:
+def _is_checkable(artifact: Artifact, item: StoredObject) -> bool:
     if find_object_problem(item) is not None:
         return False
-    try:
-        for run in artifact.payload.extents(item.offset, item.bytes):
-            artifact.payload.file(run.file)
-    except NinferError:
-        return False
-    return True
+    runs = artifact.payload.extents(item.offset, item.bytes)
+    return all(is_readable(artifact, run.file) for run in runs)
 
 
 def _structural_faults(examination: Examination) -> Iterator[PayloadFault]:

@@ -10,6 +10,7 @@ import numpy as np
 from ninfer_formats.directory import StoredObject
 from ninfer_formats.reader import Artifact
 from ninfer_tools.inspection.fault import PayloadFault
+from ninfer_tools.inspection.files import is_readable
 
 # Shorter runs end ordinary tensors now and then.
 TAIL_BYTES = 512
@@ -28,7 +29,7 @@ def check_zero_tails(artifact: Artifact) -> Iterator[PayloadFault]:
     for index, end in enumerate(ends):
         begin = end - artifact.files[index].payload_bytes
         stop = min(end, end_of_objects)
-        if begin < stop and _is_readable(artifact, index):
+        if begin < stop and is_readable(artifact, index):
             fault = _find_tail(artifact, objects, index, begin, stop)
             if fault is not None:
                 yield fault
@@ -44,16 +45,6 @@ def count_zeros(flat: np.ndarray) -> int:
             return flat.size - (begin + int(found[-1]) + 1)
         end = begin
     return flat.size
-
-
-def _is_readable(artifact: Artifact, index: int) -> bool:
-    from ninfer_formats.errors import NinferError
-
-    try:
-        artifact.payload.file(index)
-    except NinferError:
-        return False
-    return True
 
 
 def _find_tail(

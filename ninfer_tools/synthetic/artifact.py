@@ -27,8 +27,6 @@ from ninfer_tools.synthetic.plane_fills import plan_fills
 from ninfer_tools.synthetic.specification import SyntheticSpec, parse_spec
 from ninfer_tools.synthetic.tensor_blocks import Block
 
-__all__ = ["SyntheticPlan", "open_synthetic", "plan_artifact", "write_synthetic"]
-
 # (object id, offset in the object, bytes)
 Piece = tuple[str, int, np.ndarray]
 

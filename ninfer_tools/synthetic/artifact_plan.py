@@ -24,7 +24,7 @@ from ninfer_formats.write_plan import (
 )
 from ninfer_tools.synthetic.frontend import build_frontend
 from ninfer_tools.synthetic.legacy_contract import LegacyContract, find_contract
-from ninfer_tools.synthetic.seeds import name_key
+from ninfer_tools.synthetic.seeds import divisor_name, name_key
 from ninfer_tools.synthetic.spec_text import describe_spec
 from ninfer_tools.synthetic.specification import SyntheticSpec
 from ninfer_tools.synthetic.tensor_blocks import Block, from_bytes, list_blocks
@@ -108,11 +108,6 @@ def plan_artifact(
     )
     plan = plan_v3(draft, entry_name, max_file_bytes, artifact_id)
     return SyntheticPlan(spec, plan, resources, _name_parameters(inventory))
-
-
-def divisor_name(site: str) -> str:
-    """Return the name that decides the activation divisor of an input site."""
-    return f"{site}/input_scale_divisor"
 
 
 def _name_parameters(inventory: InventoryPlan) -> dict[str, str]:

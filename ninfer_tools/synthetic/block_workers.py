@@ -111,9 +111,10 @@ class CudaBlocks:
             torch: Any = importlib.import_module("torch")
         except ImportError as error:
             raise UsageError(
-                "torch is not installed", want="torch for device cuda",
+                "torch is not installed",
+                want="torch for device cuda",
                 remedy="pip install 'ninfer[convert]' or leave the device at cpu",
-            ) from error  # fmt: skip
+            ) from error
         if not torch.cuda.is_available():
             raise UsageError("no CUDA device is usable", got=device, remedy="use device cpu")
         self._torch = torch

@@ -51,9 +51,15 @@ class Section:
         inside = self._parameters.removeprefix(f"{self._residency}/")
         whole = role if self._layer is not None else inside + role
         return CheckpointTensor(
-            self._prefix + name, shape, parameter, self._residency, whole, self._layer,
-            self._parameters + site if site else "", format,
-        )  # fmt: skip
+            self._prefix + name,
+            shape,
+            parameter,
+            self._residency,
+            whole,
+            self._layer,
+            self._parameters + site if site else "",
+            format,
+        )
 
 
 def list_gated(

@@ -54,10 +54,13 @@ def expand_experts(tensor: CheckpointTensor) -> Iterator[CheckpointTensor]:
             role = f"{tensor.role.rpartition('/')[0]}/{half}"
             parameter = f"{tensor.parameter.rpartition('/')[0].removesuffix('/0')}/{e}/{half}"
             yield replace(
-                tensor, name=f"{prefix}.{e}.{half}_proj.weight", role=role, parameter=parameter,
+                tensor,
+                name=f"{prefix}.{e}.{half}_proj.weight",
+                role=role,
+                parameter=parameter,
                 shape=(rows // len(halves), columns),
                 site=tensor.site.replace("/{}/", f"/{e}/"),
-            )  # fmt: skip
+            )
 
 
 def stored_format(tensor: CheckpointTensor, profile: Profile) -> str:

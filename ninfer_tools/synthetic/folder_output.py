@@ -26,19 +26,25 @@ def check_output(target: Path, force: bool) -> None:
     """
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
         raise UsageError(
-            "the output's parent is not a writable folder", path=target,
+            "the output's parent is not a writable folder",
+            path=target,
             remedy="create it or choose another folder",
-        )  # fmt: skip
+        )
     if not os.path.lexists(target):
         return
     if not force:
-        raise UsageError("the output folder exists", path=target,
-                         remedy="choose another folder or pass --force")  # fmt: skip
+        raise UsageError(
+            "the output folder exists", path=target, remedy="choose another folder or pass --force"
+        )
     if target.is_symlink() or not target.is_dir():
         raise UsageError("the output path is not a folder", path=target)
     if any(target.iterdir()) and not (target / _MARKER).is_file():
-        raise UsageError("the folder to replace is not a checkpoint", path=target,
-                         want=f"a {_MARKER} in it", remedy="choose another folder")  # fmt: skip
+        raise UsageError(
+            "the folder to replace is not a checkpoint",
+            path=target,
+            want=f"a {_MARKER} in it",
+            remedy="choose another folder",
+        )
 
 
 @contextmanager
@@ -70,19 +76,23 @@ def publish_folder(target: Path, size: int, force: bool) -> Iterator[Path]:
 def _refuse_other_writers(target: Path) -> None:
     if living := clean_leftovers(target):
         raise UsageError(
-            "another process is writing this folder", path=target,
-            got=f"process {writer_of(living[0])}", remedy="wait for it or choose another folder",
-        )  # fmt: skip
+            "another process is writing this folder",
+            path=target,
+            got=f"process {writer_of(living[0])}",
+            remedy="wait for it or choose another folder",
+        )
 
 
 def _require_space(target: Path, size: int) -> None:
     free = free_bytes(target.parent)
     if free < size + _SPACE_SLACK:
         raise UsageError(
-            "not enough free disk space", path=target, got=f"{free / 2**30:.2f} GiB free",
+            "not enough free disk space",
+            path=target,
+            got=f"{free / 2**30:.2f} GiB free",
             want=f"{(size + _SPACE_SLACK) / 2**30:.2f} GiB",
             remedy="free disk space or choose another folder",
-        )  # fmt: skip
+        )
 
 
 def free_bytes(folder: Path) -> int:
@@ -95,7 +105,8 @@ def _place(new: Path, target: Path) -> None:
         move_exclusively(new, target)
     except FileExistsError as error:
         raise UsageError(
-            "the output folder was created by another process meanwhile", path=target,
+            "the output folder was created by another process meanwhile",
+            path=target,
             remedy="choose another folder or pass --force",
-        ) from error  # fmt: skip
+        ) from error
     sync_folder(target.parent)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from ninfer_formats.directory import Identity
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.family import PROPOSAL_ROWS, family_geometry
+from ninfer_formats.inventories.geometry import DRAFTERS
 from ninfer_formats.inventories.legacy import LegacyInventory, LegacyTensor
 from ninfer_formats.inventories.parameters import list_parameters
 from ninfer_formats.inventories.registered import IDENTITIES, registered_inventory
 from ninfer_tools.synthetic.spec_text import describe_spec
-from ninfer_tools.synthetic.specification import DRAFTERS, SyntheticSpec
+from ninfer_tools.synthetic.specification import SyntheticSpec
 from ninfer_tools.synthetic.vocabulary import Vocabulary
 
 # Version 2 calls the published inventory plainly `nvfp4`; the profile of that name is another.

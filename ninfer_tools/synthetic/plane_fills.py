@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.layouts.block_scale import TILE_BLOCKS, TILE_ROWS
 from ninfer_formats.layouts.geometry import Plane, plan_tensor
 from ninfer_tools.synthetic import word_tables
 from ninfer_tools.synthetic.distributions import choose_distribution, spread, tabulate
-
-_HIGH_BITS = {nf.Q5: 1, nf.Q6: 2}
-_TILE_ROWS, _TILE_BLOCKS = 128, 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def _plan_row_split(
     base_bits = 8 if format == nf.Q8 else 4
     fills = [_fill(planes["base"], word_tables.code_table(format), k * base_bits)]
     if "high" in planes:
-        fills.append(_fill(planes["high"], None, k * _HIGH_BITS[format]))
+        fills.append(_fill(planes["high"], None, k * (nf.FORMATS[format].bits - 4)))
     fills.append(_fill(planes["scale"], scale_words, -(-k // group) * 16))
     return tuple(fills)
 
@@ -120,11 +118,11 @@ def _clear_tile_padding(
 ) -> None:
     n, blocks = extent
     # A 512-byte tile is [n % 32, (n % 128) // 32, block % 4].
-    tiles = buffer.reshape(-1, row_bytes // 512, 32, 4, _TILE_BLOCKS)
-    if blocks % _TILE_BLOCKS:
-        tiles[:, -1, :, :, blocks % _TILE_BLOCKS :] = 0
-    used = n - (first_row + tiles.shape[0] - 1) * _TILE_ROWS
-    if used < _TILE_ROWS:
+    tiles = buffer.reshape(-1, row_bytes // 512, 32, 4, TILE_BLOCKS)
+    if blocks % TILE_BLOCKS:
+        tiles[:, -1, :, :, blocks % TILE_BLOCKS :] = 0
+    used = n - (first_row + tiles.shape[0] - 1) * TILE_ROWS
+    if used < TILE_ROWS:
         row = np.arange(32)[:, None] + 32 * np.arange(4)[None, :]
         tiles[-1][:, row >= used] = 0
 

@@ -22,5 +22,10 @@ def name_key(seed: int, name: str) -> tuple[int, int]:
     return seed, _digest(name, 8)
 
 
+def divisor_name(site: str) -> str:
+    """Return the name that decides the activation divisor of an input site."""
+    return f"{site}/input_scale_divisor"
+
+
 def _digest(text: str, size: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:size], "little")

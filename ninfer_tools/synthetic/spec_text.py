@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ninfer_tools.synthetic.specification import DRAFTERS, SyntheticSpec, parse_spec
+from ninfer_formats.inventories.geometry import DRAFTERS
+from ninfer_tools.synthetic.specification import SyntheticSpec, parse_spec
 
 
 def describe_spec(spec: SyntheticSpec) -> str:

@@ -11,14 +11,12 @@ from ninfer_formats.inventories.family import (
     PROPOSAL_ROWS,
     family_geometry,
 )
-from ninfer_formats.inventories.geometry import ModelGeometry, with_layers
+from ninfer_formats.inventories.geometry import DRAFTERS, MAX_LAYERS, ModelGeometry, with_layers
 from ninfer_formats.inventories.profiles import PROFILE_NAMES
 from ninfer_formats.layouts.geometry import align_up
 from ninfer_tools.synthetic.vocabulary import SMALLEST, Vocabulary
 
 _FAMILY_TOKENS = Vocabulary().tokens
-_MAX_LAYERS = 4096
-DRAFTERS = ("dflash", "dflash2")
 KEYS = ("layers", "seed", "vocab", "components", "proposal", *DRAFTERS)
 
 
@@ -63,8 +61,8 @@ def parse_spec(text: str) -> SyntheticSpec:
 
     Keys: `layers` text layers (default: the model's own); `seed` (default 0); `vocab` token ids
     (default 248077); `components` joined by + (default: text, mtp and vision as the model has
-    them); `proposal` rows of the draft head, 0 for none (default 131072, or half of a smaller
-    vocabulary); `dflash2=1` or `dflash=1` adds the model's drafter. Raises UsageError that lists
+    them); `proposal` rows of the draft head, 0 for none (default 131072, or half of another
+    `vocab`); `dflash2=1` or `dflash=1` adds the model's drafter. Raises UsageError that lists
     the accepted models, profiles or keys.
     """
     model, _, rest = text.partition(":")
@@ -89,12 +87,16 @@ def _build_spec(model: str, profile: str, values: dict[str, str]) -> SyntheticSp
     default_rows = PROPOSAL_ROWS if vocab == _FAMILY_TOKENS else vocab // 2
     proposal = read("proposal", 0, vocab)
     if proposal is not None and 0 < proposal < (least := len(Vocabulary(vocab).special_ids())):
-        raise UsageError("too few rows for the special ids", where="key proposal", got=proposal,
-                         want=f"0 or {least} to {vocab}")  # fmt: skip
+        raise UsageError(
+            "too few rows for the special ids",
+            where="key proposal",
+            got=proposal,
+            want=f"0 or {least} to {vocab}",
+        )
     return SyntheticSpec(
         model,
         profile,
-        layers=read("layers", 1, _MAX_LAYERS),
+        layers=read("layers", 1, MAX_LAYERS),
         seed=read("seed", 0, 2**63 - 1) or 0,
         vocab=vocab,
         components=_choose_components(model, values),
@@ -109,8 +111,9 @@ def _choose_components(model: str, values: dict[str, str]) -> tuple[str, ...]:
         chosen = set(values["components"].split("+"))
     for drafter in DRAFTERS:
         if values.get(drafter, "0") not in ("0", "1"):
-            raise UsageError("not a switch", where=f"key {drafter}", got=values[drafter],
-                             want="0 or 1")  # fmt: skip
+            raise UsageError(
+                "not a switch", where=f"key {drafter}", got=values[drafter], want="0 or 1"
+            )
         if values.get(drafter) == "1":
             chosen.add(drafter)
     for name in sorted(chosen):
@@ -127,8 +130,12 @@ def _integer_reader(values: dict[str, str]) -> Callable[[str, int, int], int | N
         value = values[key]
         # isascii: other scripts have digits too, and int() takes them.
         if not (value.isascii() and value.isdigit() and low <= int(value[:20]) <= high):
-            raise UsageError("value cannot be used", where=f"key {key}", got=value,
-                             want=f"an integer from {low} to {high}")  # fmt: skip
+            raise UsageError(
+                "value cannot be used",
+                where=f"key {key}",
+                got=value,
+                want=f"an integer from {low} to {high}",
+            )
         return int(value)
 
     return read

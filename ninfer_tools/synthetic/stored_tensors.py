@@ -13,7 +13,7 @@ from ninfer_tools.synthetic.distributions import choose_distribution
 from ninfer_tools.synthetic.payloads import BlockWorker, draw_plane
 from ninfer_tools.synthetic.plane_fills import PlaneFill, plan_fills, weight_divisor
 from ninfer_tools.synthetic.safetensors_file import Entry
-from ninfer_tools.synthetic.seeds import name_key, seed_sequence
+from ninfer_tools.synthetic.seeds import divisor_name, name_key, seed_sequence
 
 _PLAIN_TYPES = {nf.BF16: "BF16", nf.FP32: "F32"}
 
@@ -56,7 +56,7 @@ class TensorStore:
 
     def _input_divisor(self, site: str) -> np.float32:
         usual = choose_distribution("input_scale_divisor", ())
-        key = name_key(self._seed, f"{site}/input_scale_divisor")
+        key = name_key(self._seed, divisor_name(site))
         position = np.random.Generator(np.random.SFC64(seed_sequence(key))).random()
         return np.float32(usual.low + (usual.high - usual.low) * position)
 

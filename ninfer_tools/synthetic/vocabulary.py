@@ -77,9 +77,10 @@ class Vocabulary:
         special = np.array(self.special_ids())
         if not special.size <= rows <= self.tokens:
             raise UsageError(
-                "proposal rows do not fit the vocabulary", got=rows,
+                "proposal rows do not fit the vocabulary",
+                got=rows,
                 want=f"{special.size} to {self.tokens}",
-            )  # fmt: skip
+            )
         ordinary = np.setdiff1d(np.arange(self.tokens), special)
         generator = np.random.Generator(np.random.SFC64(seed))
         chosen = generator.permutation(ordinary)[: rows - special.size]

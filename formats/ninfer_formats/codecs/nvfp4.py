@@ -1,6 +1,6 @@
 """nvfp4: E2M1 codes, one E4M3FN scale per 16 values of a row, one float32 divisor per tensor.
 
-Value = e2m1(code) * e4m3(scale) / divisor; rules NF-40 to NF-47.
+Value = e2m1(code) * e4m3(scale) / divisor; rules NF-40 to NF-46.
 """
 
 from __future__ import annotations

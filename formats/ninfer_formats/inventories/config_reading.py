@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ninfer_formats.errors import NinferError
@@ -49,20 +49,14 @@ class ConfigReader:
     ) -> int:
         want = f"an integer from {low} to {high}"
         found = self.value(key, default, want)
-        if not is_integer(found) or not low <= found <= high:
+        if not _is_integer(found) or not low <= found <= high:
             raise self.refuse(key, found, want)
         return found
 
     def integers(self, key: str, low: int, high: int, count: int | None = None) -> tuple[int, ...]:
         many = f"{count} integers" if count else f"1 to {MAX_LAYERS} integers"
         want = f"{many} from {low} to {high}"
-        found = self.value(key, _REQUIRED, want)
-        if not isinstance(found, list | tuple) or not 1 <= len(found) <= MAX_LAYERS:
-            raise self.refuse(key, found, want)
-        bad = [x for x in found if not is_integer(x) or not low <= x <= high]
-        if bad or (count is not None and len(found) != count):
-            raise self.refuse(key, found, want)
-        return tuple(found)
+        return self._items(key, want, lambda x: _is_integer(x) and low <= x <= high, count)
 
     def number(self, key: str, default: Any = _REQUIRED, high: float = 1e30) -> float:
         want = f"a number above 0, at most {high:g}"
@@ -78,14 +72,18 @@ class ConfigReader:
             raise self.refuse(key, found, "true or false")
         return found
 
-    def choices(self, key: str, allowed: tuple[str, ...], count: int | None) -> tuple[str, ...]:
-        """Return a list of strings out of `allowed`, `count` of them if it is given."""
-        want = f"{count or 'some'} of {', '.join(allowed)}"
+    def choices(self, key: str, allowed: tuple[str, ...], count: int) -> tuple[str, ...]:
+        """Return a list of `count` strings out of `allowed`."""
+        want = f"{count} of {', '.join(allowed)}"
+        return self._items(key, want, lambda x: isinstance(x, str) and x in allowed, count)
+
+    def _items(
+        self, key: str, want: str, is_legal: Callable[[Any], bool], count: int | None
+    ) -> tuple[Any, ...]:
         found = self.value(key, _REQUIRED, want)
         if not isinstance(found, list | tuple) or not 1 <= len(found) <= MAX_LAYERS:
             raise self.refuse(key, found, want)
-        bad = [x for x in found if not isinstance(x, str) or x not in allowed]
-        if bad or (count is not None and len(found) != count):
+        if count not in (None, len(found)) or not all(map(is_legal, found)):
             raise self.refuse(key, found, want)
         return tuple(found)
 
@@ -101,6 +99,6 @@ class ConfigReader:
         return ConfigReader(f"{self._name}.{key}", found, self._error)
 
 
-def is_integer(value: object) -> bool:
-    """Return whether `value` is an int; JSON true and false are not."""
+def _is_integer(value: object) -> bool:
+    # True and False are ints in Python, but not in JSON.
     return isinstance(value, int) and not isinstance(value, bool)

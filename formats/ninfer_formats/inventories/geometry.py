@@ -11,6 +11,7 @@ LINEAR_ATTENTION = "linear_attention"
 SLIDING_ATTENTION = "sliding_attention"
 DFLASH = "dflash"
 DFLASH2 = "dflash2"
+DRAFTERS = (DFLASH, DFLASH2)
 IMAGE_CHANNELS = 3
 MAX_LAYERS = 4096
 

@@ -10,15 +10,19 @@ from functools import cached_property
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories import legacy_tables as tables
 from ninfer_formats.inventories.family import PROPOSAL_ROWS
-from ninfer_formats.inventories.geometry import DFLASH2, FULL_ATTENTION, ModelGeometry
+from ninfer_formats.inventories.geometry import (
+    DFLASH2,
+    DRAFTERS,
+    FULL_ATTENTION,
+    ModelGeometry,
+)
 from ninfer_formats.inventories.packing import ParameterRange
 from ninfer_formats.inventories.parameters import role_name
 from ninfer_formats.inventories.profiles import Profile
 from ninfer_formats.inventories.roles import EXPERT, Block, Role, blocks_of
 from ninfer_formats.layouts.geometry import encoded_size
 
-GROUPS = ("text", "proposal", "mtp", "vision", "dflash", "dflash2")
-OPTIONAL_GROUPS = frozenset({"dflash", "dflash2"})
+GROUPS = ("text", "proposal", "mtp", "vision", *DRAFTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def _accumulate(members: Iterable[tuple[str, int]]) -> Iterator[ParameterRange]:
 class LegacyInventory:
     """What a version 1/2 file of one identity holds: six resources, then the tensors in order.
 
-    `form` tells apart inventories that share an identity ("" where there is one only).
+    `form` names an inventory that only borrows its identity; "" is the one the identity is for.
     """
 
     model_id: str

@@ -40,12 +40,9 @@ def bindings_of(
     for tensor in inventory.select(groups):
         if tensor.name in without or tensor.auxiliary_of:
             continue
-        members = tuple(tensor.members)
-        whole = len(members) == 1
-        begin = 0
-        for name, size in members:
-            bindings[name] = Binding((Part(tensor.name, begin, begin + size),), whole)
-            begin += size
+        ranges = tensor.ranges
+        for name, begin, end in ranges:
+            bindings[name] = Binding((Part(tensor.name, begin, end),), len(ranges) == 1)
     for p in _drafter_aliases(inventory, groups):
         if p.alias_of in bindings:
             bindings[p.name] = bindings[p.alias_of]

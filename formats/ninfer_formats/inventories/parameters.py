@@ -39,7 +39,7 @@ def list_parameters(
     count of an indexed proposal head, None for no such head. Raises UsageError for a component
     that the geometry does not have, for a missing `text`, and for more rows than the vocabulary.
     """
-    chosen = check_components(geometry, components, proposal_rows)
+    chosen = _check_components(geometry, components, proposal_rows)
     own: list[Parameter] = []
     aliases: list[Parameter] = []
     for block in blocks_of(geometry, chosen, proposal_rows):
@@ -48,10 +48,9 @@ def list_parameters(
     return (*own, *aliases)
 
 
-def check_components(
+def _check_components(
     geometry: ModelGeometry, components: Iterable[str], proposal_rows: int | None
 ) -> frozenset[str]:
-    """Return the components as a set, or raise UsageError as `list_parameters` does."""
     chosen = frozenset(components)
     if "text" not in chosen:
         raise UsageError("component text is required", got=", ".join(sorted(chosen)) or "none")
@@ -126,22 +125,3 @@ def role_name(block: Block, role: Role) -> str:
     if block.layer is not None or not inside:
         return role.name
     return f"{inside}/{role.name}"
-
-
-def expected_parameters(
-    geometry: ModelGeometry, components: Iterable[str], proposal_rows: int | None = None
-) -> tuple[str, ...]:
-    """Return the names of `list_parameters`."""
-    return tuple(p.name for p in list_parameters(geometry, components, proposal_rows))
-
-
-def missing_parameters(
-    bound_names: Iterable[str],
-    geometry: ModelGeometry,
-    components: Iterable[str],
-    proposal_rows: int | None = None,
-) -> tuple[str, ...]:
-    """Return the expected names that are not bound, in parameter order."""
-    bound = frozenset(bound_names)
-    names = expected_parameters(geometry, components, proposal_rows)
-    return tuple(name for name in names if name not in bound)

@@ -12,7 +12,6 @@ from ninfer_formats.inventories.geometry import ModelGeometry
 from ninfer_formats.inventories.packing import Parent, pack_parameters
 from ninfer_formats.inventories.parameters import Parameter, list_parameters
 from ninfer_formats.inventories.profiles import Profile
-from ninfer_formats.layouts.geometry import TENSOR_ALIGNMENT, align_up
 
 _EMBEDDING, _HEAD = "text/token_embedding", "text/output_head"
 _NO_AUXILIARIES: Mapping[str, Binding] = MappingProxyType({})
@@ -100,11 +99,3 @@ def _list_uses(
                 roles = MappingProxyType({INPUT_DIVISOR: Binding((Part(id, 0, 1),), True)})
             uses.append(Use(p.name, site, policy, roles))
     return tuple(uses), tuple(auxiliaries)
-
-
-def payload_span(resource_bytes: Iterable[int], tensor_bytes: Iterable[int]) -> int:
-    """Return the payload size of resources (unaligned) followed by tensors (aligned to 256)."""
-    end = sum(resource_bytes)
-    for size in tensor_bytes:
-        end = align_up(end, TENSOR_ALIGNMENT) + size
-    return end

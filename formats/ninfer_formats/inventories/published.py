@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ninfer_formats.directory import Identity
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedArtifact:
     """One published file. None stands for a fact that is not known.
 
-    `bytes_computed` marks a size that follows from the inventory but was never read off a
-    published file. `minimum_runtime` is the oldest revision of the original engine that loads it.
+    `minimum_runtime` is the oldest revision of the original engine that loads it.
     """
 
     filename: str
@@ -26,7 +27,10 @@ class PublishedArtifact:
     weights_id: str
     objects: int
     drafter: str | None = None
-    bytes_computed: bool = False
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.model_id, self.weights_id)
 
     @property
     def download_command(self) -> str:
@@ -105,14 +109,15 @@ PUBLISHED: tuple[PublishedArtifact, ...] = (
         "81f924d440c27261d820c19a9f8d45794c5aee410f8a68bd358133fa8c0375da",
         "98dada0e03cb", _M38, _INT, 1190, "dflash2",
     ),
+    # The sizes of these two follow from the inventory; no published file was measured.
     PublishedArtifact(
         "qwen3_8_27b_nvfp4", 2, _REPO_38_NVFP4, "204e3d92c30d9d05f3300d2f52e443ad1edf6ddf",
         21_492_695_040, "bb3360522a06e136e0367f5703414d26272b7285c8a6ab6194135c17dbd81b32",
-        None, _M38, _NVFP4, 1124, None, True,
+        None, _M38, _NVFP4, 1124,
     ),
     PublishedArtifact(
         "qwen3_8_27b_nvfp4", 2, _REPO_38_NVFP4, None, 23_719_496_192,
-        None, None, _M38, _NVFP4, 1190, "dflash2", True,
+        None, None, _M38, _NVFP4, 1190, "dflash2",
     ),
     PublishedArtifact(
         "qwen3_8_27b_nvfp4", 3, _REPO_38_NVFP4, "main", 23_719_715_844,
@@ -138,7 +143,8 @@ _SAME_IN_BOTH = {
     ),
 }
 
-# Role -> SHA-256 of the frontend files that version 2 engines insist on, by release.
+# Role -> SHA-256 of the official frontend files, by release. The version 2 converters refuse
+# others; no engine checks them.
 PINNED_RESOURCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "qwen3.6": MappingProxyType(
@@ -175,10 +181,8 @@ PINNED_RESOURCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 # Bytes of the six frontend files of qwen3.6, in file order. They were never published one by one;
 # they are the sizes for which both version 1 directories have their published SHA-256.
 QWEN3_6_RESOURCE_BYTES = (12_807_982, 16_718, 7_764, 202, 390, 385)
-# Bytes of all six files together, by release, in version 1/2 files and in the version 3 files
-# that carry the maintained chat template.
+# Bytes of all six files together, by release, in version 1/2 files.
 LEGACY_RESOURCE_BYTES = MappingProxyType({"qwen3.6": 12_833_441, "qwen3.8": 12_837_177})
-V3_RESOURCE_BYTES = MappingProxyType({"qwen3.6": 12_834_216, "qwen3.8": 12_837_937})
 
 
 def same_size_as(
@@ -211,14 +215,13 @@ def published_v1(directory_sha256: str) -> PublishedArtifact | None:
 
 
 def published_versions(
-    model_id: str, weights_id: str, version: int | None = None
+    identity: Identity, version: int | None = None
 ) -> tuple[PublishedArtifact, ...]:
     """Return what was published under an identity, oldest container version first."""
     return tuple(
         artifact
         for artifact in PUBLISHED
-        if (artifact.model_id, artifact.weights_id) == (model_id, weights_id)
-        and version in (None, artifact.version)
+        if artifact.identity == identity and version in (None, artifact.version)
     )
 
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories.family import family_geometry
-from ninfer_formats.inventories.legacy import OPTIONAL_GROUPS, LegacyInventory, build_legacy
+from ninfer_formats.inventories.geometry import DRAFTERS
+from ninfer_formats.inventories.legacy import LegacyInventory, build_legacy
 from ninfer_formats.inventories.profiles import build_mixed_nvfp4, build_profile
 
-OFFICIAL = "fp8-nvfp4"
+# The form of an inventory under an identity that was registered for another one.
 COMMUNITY = "w8-nvfp4"
 
 # (model_id, weights_id) of every version 2 contract.
@@ -56,10 +57,10 @@ class InventoryMatch:
     def missing(self) -> tuple[str, ...]:
         """Names without which the version 2 contract is broken, in file order.
 
-        An absent optional group breaks nothing; an absent text, proposal, mtp or vision group and
-        every partial group do.
+        An absent drafter breaks nothing; an absent text, proposal, mtp or vision group and every
+        partial group do.
         """
-        required = [name for name in self.absent if name not in OPTIONAL_GROUPS]
+        required = [name for name in self.absent if name not in DRAFTERS]
         names = [name for group in required for name in self.inventory.groups[group]]
         return (*(name for group in self.partial.values() for name in group), *names)
 
@@ -75,7 +76,7 @@ class InventoryMatch:
 
 
 def registered_inventory(model_id: str, weights_id: str, form: str = "") -> LegacyInventory:
-    """Return the inventory of an identity; `form` picks between those of qwen3.8-27b/nvfp4.
+    """Return the inventory of an identity; `form` COMMUNITY asks for the other qwen3.8-27b/nvfp4.
 
     Raises KeyError for an identity that is not in `IDENTITIES`.
     """
@@ -88,7 +89,7 @@ def registered_inventory(model_id: str, weights_id: str, form: str = "") -> Lega
     if weights_id != "nvfp4":
         profile = build_profile(weights_id, geometry, model_id)
     elif model_id == "qwen3.8-27b" and form != COMMUNITY:
-        profile, form = build_profile("nvfp4-official", geometry, model_id), OFFICIAL
+        profile = build_profile("nvfp4-official", geometry, model_id)
     else:
         profile = build_mixed_nvfp4()
     return build_legacy(model_id, weights_id, geometry, profile, form)

@@ -1,4 +1,4 @@
-"""block_scale_k16_m128x4_v1: E2M1 nibbles, swizzled E4M3FN scales, divisors (rules LY-30..37).
+"""block_scale_k16_m128x4_v1: E2M1 nibbles, swizzled E4M3FN scales, divisors (rules LY-30..34).
 
 A scale tile holds 128 rows x 4 blocks in 512 bytes; inside it row r and block b lie at
 (r % 32) * 16 + (r // 32) * 4 + b. Tiles run along K first.
@@ -9,34 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ninfer_formats.layouts.planes import U8, Planes
+from ninfer_formats.layouts.planes import U8
 
 BLOCK = 16
 TILE_ROWS = 128
 TILE_BLOCKS = 4
 
 
-def pack(codes: U8, scales: U8, divisors: NDArray[np.float32]) -> Planes:
-    """Return planes of codes uint8 [N, K] (0..15), scale words [N, ceil(K / 16)], divisors [D].
-
-    K is padded to a multiple of 16 with code 0; scales are padded to whole tiles with zeros.
-    """
-    return {
-        "codes": pack_codes(codes),
-        "scales": swizzle(scales),
-        "divisor": pack_divisors(divisors),
-    }
-
-
-def unpack(planes: Planes, k: int) -> tuple[U8, U8, NDArray[np.float32]]:
-    """Return codes uint8 [N, K] (0..15), scale words [N, ceil(K / 16)] and divisors [D]."""
-    codes = unpack_codes(planes["codes"])[:, :k]
-    scales = gather_scales(planes["scales"], 0, len(codes), -(-k // BLOCK))
-    return codes, scales, unpack_divisors(planes["divisor"])
-
-
 def pack_codes(codes: U8) -> U8:
-    """Return nibbles [N, ceil(K / 16) * 8], the smaller k in the low one."""
+    """Return nibbles [N, ceil(K / 16) * 8] of codes uint8 [N, K] (0..15), the smaller k in the low
+    one; K is padded to a multiple of 16 with code 0."""
     padding = -codes.shape[1] % BLOCK
     if padding:
         codes = np.pad(codes, ((0, 0), (0, padding)))
@@ -51,7 +33,8 @@ def unpack_codes(rows: U8) -> U8:
 
 
 def swizzle(scales: U8) -> U8:
-    """Return tile rows uint8 [ceil(N / 128), ceil(G / 4) * 512] of scale words [N, G]."""
+    """Return tile rows uint8 [ceil(N / 128), ceil(G / 4) * 512] of scale words [N, G], padded to
+    whole tiles with zeros."""
     n, groups = scales.shape
     tile_rows, tiles = -(-n // TILE_ROWS), -(-groups // TILE_BLOCKS)
     padded = np.zeros((tile_rows * TILE_ROWS, tiles * TILE_BLOCKS), np.uint8)

@@ -1,4 +1,4 @@
-"""contiguous_le_v1: little-endian words in C order, no padding (rules LY-10..12)."""
+"""contiguous_le_v1: little-endian words in C order, no padding (rules LY-10, LY-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""row_scale_v1: one code byte per value, then one bfloat16 scale word per row (rules LY-40..42)."""
+"""row_scale_v1: one code byte per value, then one bfloat16 scale word per row (rule LY-40)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ninfer_formats.directory import INPUT_DIVISOR
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.family import FAMILY_NAMES, family_geometry
 from ninfer_formats.inventories.geometry import with_layers
-from ninfer_formats.inventories.plan import payload_span, plan_inventory
+from ninfer_formats.inventories.plan import plan_inventory
 from ninfer_formats.inventories.profiles import (
     PROFILE_NAMES,
     build_mixed_nvfp4,
@@ -56,11 +56,6 @@ def test_converted_file_has_the_published_size(
     geometry, plan = build_plan(model_id, profile, components)
     laid = v3_layout(geometry, plan, components, sizes)
     assert (laid.objects, laid.span, laid.file_bytes - laid.span) == (objects, span, start)
-
-
-def test_payload_span_aligns_tensors_but_not_resources():
-    """INV-14: 3+4 bytes of resources, then 256 and 512."""
-    assert payload_span([3, 4], [10, 1]) == 512 + 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ninfer_formats.directory import Identity
 from ninfer_formats.inventories.published import (
     PINNED_RESOURCES,
     PUBLISHED,
@@ -65,9 +66,10 @@ def test_download_command_pins_the_revision():
 
 def test_versions_of_an_identity_come_oldest_first():
     """INV-35."""
-    found = published_versions("qwen3.8-27b", "groupwise-int")
+    identity = Identity("qwen3.8-27b", "groupwise-int")
+    found = published_versions(identity)
     assert [artifact.version for artifact in found] == [2, 2, 3, 3]
-    assert len(published_versions("qwen3.8-27b", "groupwise-int", 3)) == 2
+    assert len(published_versions(identity, 3)) == 2
 
 
 def test_pinned_resources_are_six_digests_per_release():

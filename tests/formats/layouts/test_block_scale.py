@@ -70,9 +70,11 @@ def test_unpacking_undoes_packing(n, k, seed):
     """LY-30 to LY-34."""
     codes, scales = words(n, k, seed)
     divisors = np.float32([1.5, 3])
-    again = block_scale.unpack(block_scale.pack(codes, scales, divisors), k)
-    assert (again[0] == codes).all() and (again[1] == scales).all()
-    assert again[2].tolist() == [1.5, 3]
+    nibbles, tiles = block_scale.pack_codes(codes), block_scale.swizzle(scales)
+    assert (block_scale.unpack_codes(nibbles)[:, :k] == codes).all()
+    assert (block_scale.gather_scales(tiles, 0, n, scales.shape[1]) == scales).all()
+    plane = block_scale.pack_divisors(divisors)
+    assert block_scale.unpack_divisors(plane).tolist() == [1.5, 3]
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,9 +3,10 @@
 import pytest
 
 from builders.edited_artifacts import save_legacy
+from ninfer_formats.directory import Identity
 from ninfer_formats.errors import UsageError
 from ninfer_formats.reader import open_artifact
-from ninfer_tools.compatibility.contracts import find_contract, find_identity
+from ninfer_tools.compatibility.contracts import find_identity, search_contract
 from ninfer_tools.compatibility.engines import ENGINE_NAMES, judge, judge_all
 from ninfer_tools.compatibility.verdict import notice, refuse, sum_up, way_out
 
@@ -49,15 +50,16 @@ def test_every_engine_has_a_verdict(tmp_path):
 def test_registered_files_fill_their_own_contract(tmp_path, identity):
     """E-5."""
     artifact = open_artifact(save_legacy(tmp_path / "m.ninfer", *identity))
-    assert find_contract(artifact).identity == identity
-    assert find_identity(artifact) == identity
+    assert search_contract(artifact).identity == Identity(*identity)
+    assert find_identity(artifact) == Identity(*identity)
     assert judge(artifact, "this").compatible
 
 
 def test_contract_is_asked_without_the_dropped_groups(tmp_path):
     """E-5: nothing to drop is the caller's mistake and becomes the reason."""
     artifact = open_artifact(save_legacy(tmp_path / "m.ninfer", "qwen3.8-27b", groups=None))
-    assert find_contract(artifact, ("dflash2",)).identity == ("qwen3.8-27b", "groupwise-int")
-    missing = find_contract(artifact, ("vision",))
+    found = search_contract(artifact, ("dflash2",)).identity
+    assert found == Identity("qwen3.8-27b", "groupwise-int")
+    missing = search_contract(artifact, ("vision",))
     assert missing.identity is None
     assert "component vision is missing" in missing.reasons

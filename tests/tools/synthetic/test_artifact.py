@@ -9,14 +9,15 @@ import tokenizers
 
 from ninfer_formats.directory import Tensor
 from ninfer_formats.errors import UsageError
-from ninfer_formats.inventories.parameters import missing_parameters
+from ninfer_formats.inventories.parameters import list_parameters
 from ninfer_formats.output_target import OutputTarget
 from ninfer_formats.reader import Artifact, open_artifact
 from ninfer_formats.tensors import find_illegal_words
 from ninfer_tools.synthetic import artifact as artifact_module
-from ninfer_tools.synthetic.artifact import open_synthetic, plan_artifact, write_synthetic
+from ninfer_tools.synthetic.artifact import open_synthetic, write_synthetic
+from ninfer_tools.synthetic.artifact_plan import plan_artifact
 from ninfer_tools.synthetic.payloads import open_worker
-from ninfer_tools.synthetic.specification import parse_spec
+from ninfer_tools.synthetic.specification import SyntheticSpec, parse_spec
 
 # The first four layers of the smallest model hold every kind of layer; one layer keeps it small.
 SPECS = {
@@ -43,6 +44,10 @@ def written(request, tmp_path_factory) -> tuple[str, Artifact]:
     return request.param, artifact
 
 
+def expected_names(spec: SyntheticSpec) -> set[str]:
+    return {p.name for p in list_parameters(spec.geometry(), spec.components, spec.proposal)}
+
+
 def errors_of(artifact: Artifact, largest: int = 1 << 62) -> list[str]:
     """Illegal words of every tensor up to a size."""
     found = []
@@ -58,8 +63,7 @@ def errors_of(artifact: Artifact, largest: int = 1 << 62) -> list[str]:
 def test_every_parameter_is_bound_and_every_word_is_legal(written):
     text, artifact = written
     spec = parse_spec(text)
-    names = spec.geometry(), spec.components, spec.proposal
-    assert missing_parameters(artifact.bindings, *names) == ()
+    assert set(artifact.bindings) == expected_names(spec)
     assert artifact.find_problems() == []
     assert errors_of(artifact) == []
 
@@ -92,9 +96,8 @@ def test_device_path_covers_every_byte_in_order():
 def test_other_components_are_whole_and_legal(profile):
     artifact = open_synthetic(f"qwen3.5-0.8b:{profile}:layers=1:vocab=600")
     spec = parse_spec(f"qwen3.5-0.8b:{profile}:layers=1:vocab=600")
-    names = spec.geometry(), spec.components, spec.proposal
     assert set(artifact.components) == {"text", "mtp", "vision"}
-    assert missing_parameters(artifact.bindings, *names) == ()
+    assert set(artifact.bindings) == expected_names(spec)
     assert artifact.find_problems() == [] and errors_of(artifact, 1 << 20) == []
 
 
@@ -105,8 +108,7 @@ def test_other_components_are_whole_and_legal(profile):
 def test_every_size_has_a_whole_directory(model, profile):
     text = f"{model}:{profile}:layers=4:vocab=600"
     artifact, spec = open_synthetic(text), parse_spec(text)
-    names = spec.geometry(), spec.components, spec.proposal
-    assert missing_parameters(artifact.bindings, *names) == ()
+    assert set(artifact.bindings) == expected_names(spec)
     assert artifact.find_problems() == [] and errors_of(artifact, 1 << 14) == []
     uses = [use for use in artifact.uses if use.activation_policy == "AllowA4"]
     assert all(use.auxiliaries for use in uses) and (profile == "nvfp4-official") == bool(uses)
@@ -118,9 +120,8 @@ def test_every_size_has_a_whole_directory(model, profile):
 def test_drafters_are_whole_and_legal(model, drafter):
     text = f"{model}:groupwise-int:layers=2:vocab=600:{drafter}=1:components=text"
     artifact, spec = open_synthetic(text), parse_spec(text)
-    names = spec.geometry(), spec.components, spec.proposal
     assert artifact.components[drafter].target == "text"
-    assert missing_parameters(artifact.bindings, *names) == ()
+    assert set(artifact.bindings) == expected_names(spec)
     assert errors_of(artifact, 1 << 17) == []
 
 
