@@ -61,7 +61,7 @@ def check_magic(head: bytes, size: int, path: Path) -> int:
             path=path,
             got=f"version {version}",
             want="version 1, 2 or 3",
-            remedy="upgrade with `pip install -U ninfer`",
+            remedy="install a newer release",
         )
     if head.startswith(PART_MAGIC):
         raise ForeignFileError(_describe_part(head), path=path, remedy=_part_remedy(path))

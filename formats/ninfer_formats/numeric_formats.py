@@ -78,11 +78,22 @@ LAYOUTS: dict[str, Layout] = {
 RAW_ENCODING = "raw_bytes_v1"
 LEGACY_RAW_ENCODING = "raw-bytes-v1"
 
-# Names that only forks of the original project write. They are never decoded here; knowing them
-# turns "unknown format" into an explanation.
-FORK_FORMATS = frozenset(
-    {"t2_g128_fp16", "q2_g64_fp16", "fp8_e4m3fn_row_fp16", "row_interleaved_v1", "gguf_blocks_v1"}
-)
+# Format and layout names that only forks of the original project write. They are never decoded
+# here; knowing them turns "unknown format" into an explanation.
+FORK_NAMES: dict[str, str] = {
+    "t2_g128_fp16": "ternary groups of 128 of a fork",
+    "q2_g64_fp16": "2-bit integer groups of a fork",
+    "fp8_e4m3fn_row_fp16": "FP8 rows with fp16 scales of a fork",
+    "row_interleaved_v1": "a fork's interleaved rows",
+    "gguf_blocks_v1": "GGUF blocks kept as they were by a fork",
+}
+
+
+def explain_fork_name(name: str) -> str | None:
+    """Return who writes an unknown format or layout name, None when nobody known does."""
+    words = FORK_NAMES.get(name)
+    return "a GGUF block format of a fork" if words is None and name.startswith("gguf_") else words
+
 
 _FROM_LEGACY_FORMAT = {f.legacy_name: f.name for f in FORMATS.values()}
 _FROM_LEGACY_LAYOUT = {item.legacy_name: item.name for item in LAYOUTS.values()}

@@ -89,9 +89,7 @@ def find_object_problem(item: StoredObject) -> ArtifactError | None:
     try:
         size = encoded_size(item.format, item.layout, item.shape, item.divisors)
     except ArtifactError as error:
-        hint = (
-            "written by a fork of the original project" if item.format in nf.FORK_FORMATS else None
-        )
+        hint = nf.explain_fork_name(item.format) or nf.explain_fork_name(item.layout)
         return ArtifactError(error.what, where=where, got=error.got, want=error.want, remedy=hint)
     if size != item.bytes:
         return ArtifactError(

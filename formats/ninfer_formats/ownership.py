@@ -12,8 +12,8 @@ from ninfer_formats.inventories.legacy_tables import FRONTEND_RESOURCES
 if TYPE_CHECKING:
     from ninfer_formats.reader import Artifact
 
-# The group of an object that no component, binding or use refers to.
-UNREFERENCED = ""
+# The group of an object that no component, binding or use refers to; no name begins like this.
+UNREFERENCED = "\0"
 _DRAFT_HEAD = ("text/draft_head", "text/draft_head_token_ids")
 _LEGACY_OWNERS = {name: owner for name, _, owner in FRONTEND_RESOURCES} | dict.fromkeys(
     _DRAFT_HEAD, "proposal"

@@ -28,7 +28,7 @@ from ninfer_formats.directory_legacy import (
     read_directory_legacy,
 )
 from ninfer_formats.directory_v3 import DirectoryV3, count_keys_v3, read_directory_v3
-from ninfer_formats.errors import ArtifactError
+from ninfer_formats.errors import ArtifactError, NinferError
 from ninfer_formats.legacy_view import LegacyView
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.parameters import Parameter, resolve_parameter
@@ -200,6 +200,15 @@ def open_artifact(
     except ArtifactError as error:
         error.path = error.path or entry
         raise
+
+
+def list_parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return the part names of the artifact at `path`, none where there is no artifact."""
+    try:
+        files = open_artifact(path).files
+    except NinferError:
+        return ()
+    return tuple(item.path for item in files if item.path is not None)
 
 
 def _open_v3(entry: Path, prefix: Prefix, root: Any, mapped: np.ndarray, size: int) -> Artifact:

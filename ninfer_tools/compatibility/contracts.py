@@ -73,11 +73,11 @@ def find_identity(artifact: Artifact) -> Identity | None:
     stored = artifact.identity
     if stored is not None:
         return Identity(stored.model_id, stored.weights_id or "groupwise-int")
-    origin = artifact.provenance.get("upgraded_from")
-    if isinstance(origin, dict):
-        model_id, weights_id = origin.get("model_id"), origin.get("weights_id")
-        if isinstance(model_id, str) and isinstance(weights_id, str):
-            return Identity(model_id, weights_id)
+    from ninfer_tools.migrate.draft import recorded_identity
+
+    recorded = recorded_identity(artifact.provenance)
+    if recorded is not None:
+        return recorded
     for item in same_size_as(artifact.file_bytes, version=artifact.version):
         return item.identity
     return search_contract(artifact).identity

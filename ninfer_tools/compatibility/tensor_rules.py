@@ -12,14 +12,6 @@ from ninfer_formats.reader import Artifact
 from ninfer_tools.compatibility.engine import Engine
 from ninfer_tools.compatibility.verdict import REASON, Finding, list_names, notice, refuse
 
-_FORK_WORDS = {
-    "t2_g128_fp16": "ternary groups of 128 of a fork",
-    "q2_g64_fp16": "2-bit integer groups of a fork",
-    "fp8_e4m3fn_row_fp16": "FP8 rows with fp16 scales of a fork",
-    "row_interleaved_v1": "a fork's interleaved rows",
-    "gguf_blocks_v1": "GGUF blocks kept as they were by a fork",
-}
-
 
 def check_tensors(artifact: Artifact, engine: Engine) -> Iterator[Finding]:
     """Refuse tensors the engine cannot use; in version 3 an object nobody refers to is skipped."""
@@ -46,9 +38,7 @@ def has_faults(artifact: Artifact, engine: Engine) -> bool:
 
 def _explain_name(name: str) -> str:
     """Return an unknown format or layout name with who writes it, as far as known."""
-    words = _FORK_WORDS.get(name)
-    if words is None and name.startswith("gguf_"):
-        words = "a GGUF block format of a fork"
+    words = nf.explain_fork_name(name)
     return f"{name} ({words})" if words else name
 
 

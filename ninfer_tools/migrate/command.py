@@ -7,14 +7,20 @@ from pathlib import Path
 
 from ninfer_formats.copying import copy_range
 from ninfer_formats.directory import Identity
-from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.errors import UsageError
 from ninfer_formats.payload import open_regular
 from ninfer_formats.publication import publish
-from ninfer_formats.reader import Artifact, open_artifact
+from ninfer_formats.reader import Artifact, list_parts, open_artifact
 from ninfer_tools.console import show_progress
 from ninfer_tools.migrate.emission import Emission
 from ninfer_tools.migrate.execution import execute
-from ninfer_tools.migrate.planning import Request, is_unchanged, plan_migration, refuse_same_file
+from ninfer_tools.migrate.planning import (
+    Request,
+    is_unchanged,
+    plan_migration,
+    refuse_same_file,
+    refuse_unusable,
+)
 from ninfer_tools.migrate.report import describe, show
 
 
@@ -52,6 +58,7 @@ def run(
         open_artifact(path, max_directory_bytes=max_directory_bytes) for _, path in request.add
     ]
     refuse_same_file(request, [artifact, *others])
+    refuse_unusable(artifact, set(request.drop))
     unchanged = is_unchanged(request, artifact)
     emission = None if unchanged else plan_migration(request, artifact, others)
     report = describe(request, artifact, emission, dry_run)
@@ -71,7 +78,7 @@ def _write(request: Request, artifact: Artifact, emission: Emission | None, forc
             emission,
             request.output,
             force=force,
-            replaces=_old_parts(request) if force else (),
+            replaces=list_parts(request.output) if force else (),
             progress=progress,
         )
 
@@ -79,7 +86,7 @@ def _write(request: Request, artifact: Artifact, emission: Emission | None, forc
 def _copy_unchanged(request: Request, artifact: Artifact, force: bool) -> None:
     source, size = open_regular(artifact.path)
     name = request.output.name
-    replaces = _old_parts(request) if force else ()
+    replaces = list_parts(request.output) if force else ()
     try:
         with (
             show_progress(size, name) as progress,
@@ -88,15 +95,6 @@ def _copy_unchanged(request: Request, artifact: Artifact, force: bool) -> None:
             copy_range(source, 0, publication.file(name), 0, size, progress)
     finally:
         os.close(source)
-
-
-def _old_parts(request: Request) -> tuple[str, ...]:
-    """Return the parts of the artifact that --force replaces."""
-    try:
-        old = open_artifact(request.output, max_directory_bytes=request.max_directory_bytes)
-    except NinferError:
-        return ()
-    return tuple(item.path for item in old.files if item.path is not None)
 
 
 def _read_template(path: Path) -> bytes:

@@ -24,12 +24,14 @@ _KNOWN = ("text", "mtp", "vision", "dflash", "dflash2")
 
 @dataclass(frozen=True)
 class Contract:
-    """A version 2 identity with its objects in order and the content of each."""
+    """A version 2 identity with its objects in order and the content of each; `divisors` of them
+    are activation divisors."""
 
     identity: Identity
     form: str
     objects: tuple[StoredObject, ...]
     contents: Mapping[str, Content]
+    divisors: int
 
 
 def find_contract(draft: Draft, wanted: Identity | None = None) -> Contract:
@@ -126,7 +128,8 @@ class _Matcher:
         for name, role, owner in FRONTEND_RESOURCES:
             if owner in self._draft.components:
                 self._place_resource(name, role, owner)
-        for tensor in self._inventory.select(self._groups()):
+        tensors = self._inventory.select(self._groups())
+        for tensor in tensors:
             if tensor.auxiliary_of:
                 self._place_divisor(tensor)
             else:
@@ -134,7 +137,9 @@ class _Matcher:
         if self._reasons:
             return self._reasons
         identity = Identity(self._inventory.model_id, self._inventory.weights_id)
-        return Contract(identity, self._inventory.form, tuple(self._objects), dict(self._contents))
+        divisors = sum(1 for tensor in tensors if tensor.auxiliary_of)
+        objects = tuple(self._objects)
+        return Contract(identity, self._inventory.form, objects, self._contents, divisors)
 
     def _groups(self) -> list[str]:
         """Return the groups to fill; a missing component is one reason, not hundreds."""

@@ -62,7 +62,7 @@ def draft_artifact(artifact: Artifact) -> Draft:
         uses=artifact.uses,
         metadata=artifact.metadata,
         provenance=artifact.provenance,
-        identity=_recorded_identity(artifact.provenance),
+        identity=recorded_identity(artifact.provenance),
     )
     if artifact.version == 3:
         return draft
@@ -109,7 +109,8 @@ def _identity_record(identity: Identity) -> dict[str, Any]:
     return {"model_id": identity.model_id, "weights_id": identity.weights_id}
 
 
-def _recorded_identity(provenance: Mapping[str, Any]) -> Identity | None:
+def recorded_identity(provenance: Mapping[str, Any]) -> Identity | None:
+    """Return the version 2 identity that a migration recorded, None where none did."""
     record = provenance.get("upgraded_from")
     if not isinstance(record, Mapping):
         return None

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ninfer_formats.directory import Identity, Use
+from ninfer_formats.directory import A16_ONLY, Identity, Use
 from ninfer_formats.inventories.legacy_bindings import UPGRADED_POLICIES
 from ninfer_formats.write_plan import (
     DirectoryDraft,
@@ -53,20 +53,21 @@ def emit_v2(draft: Draft, name: str, wanted: Identity | None) -> Emission:
     """Plan a version 2 artifact; ArtifactError with the reasons where no contract holds it."""
     contract = find_contract(draft, wanted)
     plan = plan_v2(contract.identity, place_objects(contract.objects), name)
-    return Emission(plan, contract.contents, tuple(list_losses(draft)), contract.identity)
+    return Emission(
+        plan, contract.contents, tuple(list_losses(draft, contract.divisors)), contract.identity
+    )
 
 
-def list_losses(draft: Draft) -> list[str]:
-    """Return what a version 2 file cannot say about the draft."""
+def list_losses(draft: Draft, kept_divisors: int) -> list[str]:
+    """Return what a version 2 file with `kept_divisors` scalars cannot say about the draft."""
     losses = []
     policies = [use for use in draft.uses if use.activation_policy != _upgraded_policy(draft, use)]
     if policies:
         losses.append(f"{len(policies)} activation policies (version 2 implies its own)")
     divisors = [use for use in draft.uses if use.auxiliaries]
     objects = {b.parts[0].object for use in divisors for b in use.auxiliaries.values()}
-    shared = len({_shared_key(use.parameter) for use in divisors})
-    if len(objects) > shared:
-        losses.append(f"{len(objects)} per-use divisors collapse to {shared}")
+    if len(objects) > kept_divisors:
+        losses.append(f"{len(objects)} per-use divisors collapse to {kept_divisors}")
     extra = sorted(set(draft.metadata) - {"name"})
     if extra:
         losses.append(f"metadata: {', '.join(extra)}")
@@ -96,10 +97,4 @@ def sample_contents(contents: Mapping[str, Content]) -> bytes:
 def _upgraded_policy(draft: Draft, use: Use) -> str:
     binding = draft.bindings[use.parameter]
     item = draft.objects[binding.parts[0].object]
-    return UPGRADED_POLICIES.get(getattr(item, "format", ""), "A16Only")
-
-
-def _shared_key(parameter: str) -> str:
-    # Version 2 keeps one divisor for gate and up, and one for all input projections of a mixer.
-    stem, _, last = parameter.rpartition("/")
-    return f"{stem}/{'output' if last in ('output', 'down') else 'input'}"
+    return UPGRADED_POLICIES.get(getattr(item, "format", ""), A16_ONLY)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ninfer_formats.directory import Binding, Part, Resource, StoredObject, Use
+from ninfer_formats.directory import A16_ONLY, Binding, Part, Resource, StoredObject, Use
 from ninfer_formats.errors import ArtifactError, UsageError
 from ninfer_formats.inventories.component_configs import geometry_from_components
 from ninfer_formats.inventories.geometry import TextGeometry
@@ -178,6 +178,6 @@ def _merge_uses(
             roles = {role: _rename(item, names) for role, item in use.auxiliaries.items()}
             added.append(replace(use, auxiliaries=roles))
         elif _in_group(use.input, group) and use.parameter in draft.bindings:
-            same = terms.get(use.parameter, Use(use.parameter, use.input, "A16Only"))
+            same = terms.get(use.parameter, Use(use.parameter, use.input, A16_ONLY))
             added.append(replace(same, input=use.input))
     return (*draft.uses, *added)

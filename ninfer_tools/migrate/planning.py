@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ninfer_formats import numeric_formats as nf
 from ninfer_formats.completeness import find_missing, find_part_problems
-from ninfer_formats.directory import Identity
+from ninfer_formats.directory import Identity, Tensor
 from ninfer_formats.errors import ArtifactError, NinferError, UsageError
+from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.reader import Artifact
 from ninfer_tools.migrate.draft import Draft, draft_artifact
 from ninfer_tools.migrate.emission import Emission, emit_v2, emit_v3
 from ninfer_tools.migrate.execution import source_paths
 from ninfer_tools.migrate.groups import add_group, drop_group, replace_template
+
+_KNOWN_NAMES = frozenset({*nf.FORMATS, *nf.LAYOUTS})
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,11 @@ class Request:
 
 def plan_migration(request: Request, artifact: Artifact, others: list[Artifact]) -> Emission:
     """Return what would be written; NinferError with every reason where it cannot be."""
-    _refuse_unusable(artifact, set(request.drop))
     draft = draft_artifact(artifact)
     for group in request.drop:
         draft = drop_group(draft, group)
     for (group, _), other in zip(request.add, others, strict=True):
-        _refuse_unusable(other, set(other.components) - {group})
+        refuse_unusable(other, set(other.components) - {group})
         draft = add_group(draft, draft_artifact(other), group)
     if request.template is not None:
         draft = replace_template(draft, request.template)
@@ -69,7 +73,7 @@ def is_unchanged(request: Request, artifact: Artifact) -> bool:
     )
 
 
-def _refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
+def refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
     """Refuse partial groups, naming every missing object, missing parts, and objects of the wrong
     size. Objects in a format this release does not know are copied as they are."""
     problems = [
@@ -79,17 +83,23 @@ def _refuse_unusable(artifact: Artifact, dropped: set[str]) -> None:
         for problem in state.problems()
     ]
     problems += find_part_problems(artifact)
-    problems += [
-        item
-        for item in artifact.find_problems()
-        if item.where not in {known.where for known in problems} and "unknown" not in item.what
-    ]
+    named = {problem.where for problem in problems}
+    problems += [item for item in _wrong_objects(artifact, dropped) if item.where not in named]
     if problems:
         raise ArtifactError(
             f"not whole: {'; '.join(map(str, problems))}",
             path=artifact.path,
             remedy="`ninfer inspect` shows what is there; --drop leaves a group out",
         )
+
+
+def _wrong_objects(artifact: Artifact, dropped: set[str]) -> Iterator[ArtifactError]:
+    owners = artifact.examination.owners
+    for item in artifact.objects.values():
+        known = not isinstance(item, Tensor) or {item.format, item.layout} <= _KNOWN_NAMES
+        problem = find_object_problem(item) if known and owners[item.id] not in dropped else None
+        if problem is not None:
+            yield problem
 
 
 def refuse_same_file(request: Request, artifacts: list[Artifact]) -> None:

@@ -13,9 +13,8 @@ from ninfer_formats.container import read_prefix
 from ninfer_formats.directory import FileEntry, Resource
 from ninfer_formats.directory_legacy import read_directory_legacy
 from ninfer_formats.directory_v3 import read_directory_v3
-from ninfer_formats.errors import NinferError
 from ninfer_formats.layouts.geometry import MAX_OFFSET
-from ninfer_formats.reader import Artifact, open_artifact
+from ninfer_formats.reader import Artifact, list_parts
 from ninfer_formats.strict_json import parse_json
 from ninfer_formats.write_plan import DEFAULT_MAX_FILE_BYTES
 from ninfer_formats.writer import write_artifact
@@ -55,7 +54,7 @@ def write_synthetic(
     worker = None if device == "cpu" else open_worker(device)
     plan = plan_artifact(spec, path.name, container, max_file_bytes, artifact_id, device)
     pieces = _draw_on_cpu(plan, threads) if worker is None else _draw_on_device(plan, worker)
-    replaces = _list_parts(path) if force else ()
+    replaces = list_parts(path) if force else ()
     done, total = 0, sum(item.bytes for item in plan.written.objects.values())
     with write_artifact(plan.written, path, force=force, replaces=replaces) as writer:
         for object_id, offset, data in pieces:
@@ -109,12 +108,3 @@ def _draw_on_device(plan: SyntheticPlan, worker: BlockWorker) -> Iterator[Piece]
         fills = plan_fills(item.format, item.layout, item.shape, plan.parameters[name])
         for offset, data in stream_fills(fills, plan.seed_key(name), worker):
             yield name, offset, data
-
-
-def _list_parts(path: Path) -> tuple[str, ...]:
-    """Return the parts of the artifact at `path` that a forced write replaces."""
-    try:
-        old = open_artifact(path)
-    except NinferError:
-        return ()
-    return tuple(item.path for item in old.files if item.path is not None)

@@ -32,3 +32,11 @@ def test_every_rule_is_cited_by_a_test(path):
 def test_the_normative_documents_are_there():
     names = {path.stem for path in SPECIFICATIONS}
     assert {"container", "numeric-formats", "layouts", "inventories", "migration"} <= names
+
+
+def test_no_citation_names_a_rule_that_does_not_exist():
+    known = {rule for path in SPECIFICATIONS for rule in RULE.findall(path.read_text())}
+    prefixes = {rule.partition("-")[0] for rule in known}
+    # Other capital-letter names with numbers (UTF-8, A16) are not rules.
+    cited = {rule for rule in cited_rules() if rule.partition("-")[0] in prefixes}
+    assert sorted(cited - known) == []

@@ -316,7 +316,7 @@ def test_unknown_component_is_skipped_and_its_formats_are_notices(tmp_path):
     artifact = open_v3(tmp_path, edit)
     assert state_of(artifact, "dflash3").objects == 1
     assert messages(artifact) == []
-    assert any("written by a fork" in notice for notice in Examination(artifact).notices)
+    assert any("of a fork" in notice for notice in Examination(artifact).notices)
 
 
 def test_unknown_format_in_a_known_group_is_a_problem(tmp_path):

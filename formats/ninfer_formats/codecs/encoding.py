@@ -83,21 +83,22 @@ def _fill_searched(
 
     The divisor was chosen on a sample, so another one than absmax has to prove itself.
     """
-    reached = plain = 0.0
+    reached: list[float] = []
+    plain: list[float] = []
     for begin, rows in _float_rows(values):
         codes, scales, found = nvfp4_search.encode(rows, divisor)
         place_rows(planes, pack_words(codes, scales, nf.NVFP4), begin)
-        reached += found.error
-        same = divisor == absmax
-        plain += found.absmax_error if same else nvfp4_search.absmax_error(rows, absmax)
+        if divisor != absmax:
+            reached += nvfp4_search.sum_tiles(found.errors, scales.shape[1])
+            plain += nvfp4_search.sum_tiles(
+                nvfp4_search.absmax_errors(rows, absmax), scales.shape[1]
+            )
     planes["divisor"][:] = block_scale.pack_divisors(np.array([divisor]))
-    return reached <= plain
+    return nvfp4_search.is_no_worse(reached, divisor, plain, absmax)
 
 
 def _sample_rows(values: NDArray[Any]) -> NDArray[Any]:
-    n, k = values.shape
-    wanted = max(1, nvfp4_search.SAMPLE_BLOCKS * block_scale.BLOCK // k)
-    return values[:: max(1, n // wanted)]
+    return values[:: nvfp4_search.sample_step(*values.shape)]
 
 
 def _float_rows(

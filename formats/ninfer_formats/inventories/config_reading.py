@@ -11,6 +11,8 @@ from ninfer_formats.inventories.geometry import MAX_LAYERS
 # Sizes are bounded so that no arithmetic or enumeration on them can run away.
 MAX_SIZE = 2**31 - 1
 _REQUIRED = object()
+# Numbers are held as float32: a smaller one would turn to zero there.
+_LEAST_NUMBER = 1e-37
 
 
 class ConfigReader:
@@ -59,10 +61,10 @@ class ConfigReader:
         return self._items(key, want, lambda x: _is_integer(x) and low <= x <= high, count)
 
     def number(self, key: str, default: Any = _REQUIRED, high: float = 1e30) -> float:
-        want = f"a number above 0, at most {high:g}"
+        want = f"a number from {_LEAST_NUMBER:g} to {high:g}"
         found = self.value(key, default, want)
         real = isinstance(found, int | float) and not isinstance(found, bool)
-        if not real or not 0 < found <= high:
+        if not real or not _LEAST_NUMBER <= found <= high:
             raise self.refuse(key, found, want)
         return float(found)
 

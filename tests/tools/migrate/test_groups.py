@@ -95,6 +95,14 @@ def test_partial_group_is_refused_naming_every_missing_object(tmp_path):
     assert fingerprint(tmp_path / "new.ninfer") == fingerprint(plain)
 
 
+def test_partial_group_is_refused_even_when_nothing_is_to_change(tmp_path):
+    """M-6, M-10: a copy of a broken file is no migration."""
+    gone = "dflash2/layers/2/input_norm"
+    cut = save_legacy(tmp_path / "cut.ninfer", "3.8 int dflash2", without=(gone,))
+    message = refuse(cut, tmp_path / "new.ninfer", "--to", "2", code=1)
+    assert gone in message
+
+
 def test_same_path_is_refused_even_with_force_and_through_a_link(tmp_path):
     """M-11."""
     old = save_legacy(tmp_path / "old.ninfer", "3.8 int")
