@@ -1,5 +1,5 @@
 """`python -m ninfer_tools`, the same as the console script."""
 
-from ninfer_tools.cli import main
+from ninfer_tools.entry_point import main
 
 main()

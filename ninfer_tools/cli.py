@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -14,12 +15,14 @@ import typer
 app = typer.Typer(
     name="ninfer",
     help="Inspect, check and migrate .ninfer artifacts.",
-    epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage. "
+    epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage, 130 "
+    "interrupted. "
     "Every command takes --debug, which shows the traceback behind an error.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 File = Annotated[
@@ -46,24 +49,23 @@ def _dispatch(module: str, json_output: bool, **options: Any) -> None:
         run: Callable[..., int] = import_module(f"ninfer_tools.{module}").run
         code = run(json_output=json_output, **options)
     except NinferError as error:
-        _show_error(error, error.exit_code, json_output)
-        code = error.exit_code
-    except BrokenPipeError:
-        _drop_stdout()
+        code = _show_error(error, json_output)
+    except BrokenPipeError:  # here, because the argument parser would make it exit code 1
+        from ninfer_tools.entry_point import silence_stdout
+
+        silence_stdout()
         code = 0
-    except KeyboardInterrupt:
-        print("interrupted; no output file was left behind", file=sys.stderr)
-        code = 130
+    except MemoryError:
+        code = _show_error(NinferError("not enough memory"), json_output)
     except OSError as error:
-        if "--debug" in sys.argv:
+        if error.filename is None:  # a stream, not a file: `main` knows what to do
             raise
-        name = error.filename or ""
-        print(f"{name}: {error.strerror or error}".lstrip(": "), file=sys.stderr)
-        code = 1
+        name = os.fsdecode(error.filename) if not isinstance(error.filename, int) else None
+        code = _show_error(NinferError(error.strerror or str(error), path=name), json_output)
     raise typer.Exit(code)
 
 
-def _show_error(error: Any, code: int, json_output: bool) -> None:
+def _show_error(error: Any, json_output: bool) -> int:
     if "--debug" in sys.argv:
         import traceback
 
@@ -73,15 +75,9 @@ def _show_error(error: Any, code: int, json_output: bool) -> None:
             name: None if (value := getattr(error, name)) is None else str(value)
             for name in ("what", "path", "where", "got", "want", "remedy")
         }
-        print(json.dumps({"error": {**record, "exit_code": code}}, ensure_ascii=False))
+        print(json.dumps({"error": {**record, "exit_code": error.exit_code}}))
     print(str(error), file=sys.stderr)
-
-
-def _drop_stdout() -> None:
-    # The reader of the pipe is gone; the interpreter must not complain while it shuts down.
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return error.exit_code
 
 
 @app.callback()
@@ -166,7 +162,7 @@ def check_command(
 @app.command("migrate")
 def migrate_command(
     source: Annotated[Path, typer.Argument(metavar="IN", help="Artifact to read.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Artifact to write.")],
+    output: Annotated[str, typer.Argument(metavar="OUT", help="Artifact to write.")],
     to: Annotated[int, typer.Option("--to", help="Container version: 2 or 3.", min=2, max=3)] = 3,
     chat_template: Annotated[
         Path | None, typer.Option(help="Replace the chat template by this file.", metavar="FILE")
@@ -213,28 +209,54 @@ def migrate_command(
     )
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    sys.argv[1:] = _complete_globs(_move_debug_first(sys.argv[1:]))
-    app()
+@app.command("pull")
+def pull_command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPO@REV", help="OWNER/NAME@REVISION, or a short name such as qwen3.8-27b."
+        ),
+    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILES]...", help="Files or globs; every .ninfer without any."),
+    ] = None,
+    to: Annotated[Path, typer.Option("--to", help="Folder to write to.", metavar="DIR")] = Path(),
+    container: Annotated[
+        int | None, typer.Option(help="Short names: container version.", min=1, max=3)
+    ] = None,
+    drafter: Annotated[
+        str | None, typer.Option("--with", help="Short names: dflash2 or dflash.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Short names: groupwise-int or nvfp4.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace different files.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Download files of a pinned revision, verified; run again to go on after a break."""
+    _dispatch(
+        "pull",
+        json_output,
+        target=target,
+        files=files or [],
+        to=to,
+        container=container,
+        drafter=drafter,
+        weights=weights,
+        force=force,
+    )
 
 
-def _move_debug_first(arguments: list[str]) -> list[str]:
-    rest = [item for item in arguments if item != "--debug"]
-    return rest if len(rest) == len(arguments) else ["--debug", *rest]
-
-
-def _complete_globs(arguments: list[str]) -> list[str]:
-    """Let `--objects` and `--parameters` stand without a glob: everything is listed then."""
-    completed = []
-    for item, following in zip(arguments, [*arguments[1:], "-"], strict=True):
-        completed.append(item)
-        if item in ("--objects", "--parameters") and (
-            following.startswith("-") or Path(following).is_file()
-        ):
-            completed.append("*")
-    return completed
-
-
-if __name__ == "__main__":
-    main()
+@app.command("demo")
+def demo_command(
+    part: Annotated[
+        str, typer.Argument(metavar="[PART]", help="checkpoint or dflash2.", show_default=False)
+    ] = "checkpoint",
+    path: Annotated[
+        bool, typer.Option("--path", help="Print only the folder of PART; unpack it first.")
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Say what the bundled demo checkpoint is and scores, or where it lies."""
+    _dispatch("demo.command", json_output, part=part, path=path)

@@ -30,7 +30,7 @@ def format_table(rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
 
 def print_json(record: Any) -> None:
     """Print one JSON object on one line."""
-    print(json.dumps(record, ensure_ascii=False))
+    print(json.dumps(record))
 
 
 @contextmanager

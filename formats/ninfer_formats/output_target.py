@@ -118,9 +118,11 @@ def refuse_occupied(target: OutputTarget) -> None:
     """Raise UsageError when a final name exists and must not, or cannot, be replaced."""
     for name in target.existing():
         final = target.parent / name
-        if final.is_dir() and not final.is_symlink():
+        mode = final.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            kind = "folder" if stat.S_ISDIR(mode) else "device, pipe or socket"
             raise UsageError(
-                "the output path is a folder", path=final, remedy="choose another output path"
+                f"the output path is a {kind}", path=final, remedy="choose another output path"
             )
         if not target.force and name in target.sizes:
             raise UsageError(

@@ -153,6 +153,19 @@ def publish(
         os.close(lock)
 
 
+def check_output(
+    entry_path: str | os.PathLike[str],
+    sizes: Mapping[str, int],
+    *,
+    force: bool = False,
+    replaces: Iterable[str] = (),
+) -> None:
+    """Raise what `publish` would raise before the first byte, and create nothing."""
+    target = resolve_target(entry_path, sizes, force=force, replaces=replaces)
+    refuse_occupied(target)
+    refuse_full_disk(target)
+
+
 def _complete(publication: Publication, target: OutputTarget) -> None:
     try:
         publication.complete()
@@ -202,5 +215,6 @@ def _writing_stopped(target: OutputTarget, error: OSError) -> NinferError:
         f"writing stopped: {error.strerror}",
         path=target.path,
         want=f"{target.needed_bytes} bytes of free disk space" if full else None,
-        remedy="nothing was left behind; free disk space or choose another output path",
+        remedy="nothing was left behind; "
+        + ("free disk space or choose another output path" if full else "check the output path"),
     )

@@ -18,10 +18,16 @@ def migrate_command(path: Path, version: int, drop: Collection[str] = ()) -> str
     """Return the command that rewrites `path` beside itself in another container version."""
     lost = "".join(f"-no-{group}" for group in drop)
     output = path.with_name(f"{path.stem}-v{version}{lost}.ninfer")
-    words = ["ninfer", "migrate", str(path), str(output), "--to", str(version)]
+    words = ["ninfer", "migrate", _as_argument(path), _as_argument(output), "--to", str(version)]
     for group in drop:
         words += ["--drop", group]
     return shlex.join(words)
+
+
+def _as_argument(path: Path) -> str:
+    # A name that begins with a dash would be taken for an option.
+    text = str(path)
+    return f"./{text}" if text.startswith("-") else text
 
 
 def _find_download(

@@ -12,6 +12,7 @@ from ninfer_formats.directory import Identity, Tensor
 from ninfer_formats.errors import ArtifactError, NinferError, UsageError
 from ninfer_formats.object_records import find_object_problem
 from ninfer_formats.reader import Artifact
+from ninfer_formats.write_plan import DEFAULT_MAX_FILE_BYTES, choose_artifact_id
 from ninfer_tools.migrate.draft import Draft, draft_artifact
 from ninfer_tools.migrate.emission import Emission, emit_v2, emit_v3
 from ninfer_tools.migrate.execution import source_paths
@@ -67,6 +68,7 @@ def is_unchanged(request: Request, artifact: Artifact) -> bool:
     return (
         artifact.version == request.to
         and not request.changes_content
+        and request.identity in (None, artifact.identity)
         and request.artifact_id == "derived"
         and len(artifact.files) == 1
         and (request.to == 2 or artifact.file_bytes <= request.max_file_bytes)
@@ -102,11 +104,24 @@ def _wrong_objects(artifact: Artifact, dropped: set[str]) -> Iterator[ArtifactEr
             yield problem
 
 
-def refuse_same_file(request: Request, artifacts: list[Artifact]) -> None:
+def refuse_same_file(output: Path, names: set[str], artifacts: list[Artifact]) -> None:
+    """Refuse to write or remove, under any of `names` beside the output, a file of a source."""
     for path in source_paths(artifacts):
-        if request.output.exists() and path.exists() and path.samefile(request.output):
-            raise UsageError(
-                "input and output are the same file",
-                path=request.output,
-                remedy="give another output path; the input stays untouched",
-            )
+        for name in {output.name, *names}:
+            target = output.parent / name
+            if target.exists() and path.exists() and path.samefile(target):
+                raise UsageError(
+                    "the same file is input and output",
+                    path=target,
+                    remedy="give another output path; the input stays untouched",
+                )
+
+
+def refuse_idle_options(request: Request) -> None:
+    """Refuse options that mean nothing for the wanted version, rather than ignore them."""
+    choose_artifact_id(request.artifact_id)
+    split = request.max_file_bytes != DEFAULT_MAX_FILE_BYTES
+    if request.to == 2 and (split or request.artifact_id != "derived"):
+        raise UsageError("--max-file-bytes and --artifact-id go with --to 3")
+    if request.to == 3 and request.identity is not None:
+        raise UsageError("--identity goes with --to 2")

@@ -95,7 +95,7 @@ def test_json_of_a_foreign_file_says_exit_code_2(tmp_path, inspect):
 
 def test_numpy_is_not_imported(tmp_path):
     script = (
-        "import sys; from ninfer_tools.cli import main\n"
+        "import sys; from ninfer_tools.entry_point import main\n"
         f"sys.argv = ['ninfer', 'inspect', {str(save_small(tmp_path, 2))!r}, '--magic']\n"
         "try: main()\nexcept SystemExit as end: code = end.code\n"
         "print(code, 'numpy' in sys.modules, 'mmap' in sys.modules)"

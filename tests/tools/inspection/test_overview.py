@@ -259,7 +259,7 @@ def test_directory_cap_is_an_option(tmp_path, inspect):
 
 def test_command_runs_without_torch_or_codecs_of_other_commands(tmp_path):
     script = (
-        "import sys; from ninfer_tools.cli import main\n"
+        "import sys; from ninfer_tools.entry_point import main\n"
         f"sys.argv = ['ninfer', 'inspect', {str(save_small(tmp_path, 2))!r}]\n"
         "try: main()\nexcept SystemExit as end: code = end.code\n"
         "print([n for n in ('torch', 'safetensors', 'tqdm') if n in sys.modules], code)"

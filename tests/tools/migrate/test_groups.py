@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner
@@ -193,3 +194,41 @@ def test_unregistered_identity_cannot_become_version_3(tmp_path):
     path = save(tmp_path / "x.ninfer", legacy_bytes(2, root, small_legacy_payload()))
     message = refuse(path, tmp_path / "new.ninfer", code=1)
     assert "someone-elses-model/groupwise-int" in message
+
+
+def test_parts_of_the_input_are_never_replaced_or_removed(tmp_path):
+    """M-11: neither as old parts of OUT nor under the names of new parts."""
+    old = save_legacy(tmp_path / "old.ninfer", "3.8 int")
+    split = ("--max-file-bytes", "5000000000")
+    migrate(old, tmp_path / "out.ninfer", *split)
+    (tmp_path / "out.ninfer").rename(tmp_path / "in.ninfer")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    refuse(tmp_path / "in.ninfer", tmp_path / "out.ninfer", *split, "--force", code=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    # A copy of the entry owns the same parts: replacing it must not take them away.
+    twin = tmp_path / "twin.ninfer"
+    os.link(tmp_path / "in.ninfer", twin)
+    refuse(tmp_path / "in.ninfer", twin, "--force", code=2)
+    assert open_artifact(tmp_path / "in.ninfer").payload.read(6 * 10**9, 10).size == 10
+
+
+@pytest.mark.parametrize("options", [["--max-file-bytes", "9000000"], ["--artifact-id", "random"]])
+def test_option_without_meaning_for_the_version_is_refused(tmp_path, options):
+    old = save_legacy(tmp_path / "old.ninfer", "3.8 int")
+    refuse(old, tmp_path / "new.ninfer", "--to", "2", *options, code=2)
+
+
+@pytest.mark.parametrize("name", ["", "folder/", "x" * 300])
+def test_dry_run_refuses_an_output_that_cannot_be_written(tmp_path, name):
+    """M-13."""
+    old = save_legacy(tmp_path / "old.ninfer", "3.8 int")
+    output = f"{tmp_path}/{name}" if name else ""
+    refuse(old, output, "--dry-run", code=2)
+
+
+def test_pipe_at_the_output_is_not_replaced(tmp_path):
+    """M-11."""
+    old = save_legacy(tmp_path / "old.ninfer", "3.8 int")
+    os.mkfifo(tmp_path / "pipe")
+    refuse(old, tmp_path / "pipe", "--force", code=2)
+    refuse(old, tmp_path / "new.ninfer", "--chat-template", tmp_path / "pipe", code=2)
