@@ -1,0 +1,1 @@
+"""The model hub: references, pinned snapshots, byte ranges, verified downloads."""
