@@ -14,7 +14,7 @@ import typer
 
 app = typer.Typer(
     name="ninfer",
-    help="Inspect, check and migrate .ninfer artifacts.",
+    help="Inspect, check, migrate and fetch .ninfer artifacts.",
     epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage, 130 "
     "interrupted. "
     "Every command takes --debug, which shows the traceback behind an error.",

@@ -1,7 +1,7 @@
 """Runs of zero bytes that a padded or partly downloaded file leaves behind (rule NF-61).
 
-No encoder writes zero codes under a scale that is not zero for a whole group, so a long run of
-them says that bytes never arrived.
+No encoder writes zero codes under a scale that is not zero for a whole group, nor codes without
+any high bit over hundreds of groups, so a long run of them says that bytes never arrived.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import numpy as np
 
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.codecs.findings import Fault, Finding
+from ninfer_formats.codecs.zero_runs import HOLE_BYTES, edge_runs, zero_runs
 from ninfer_formats.layouts import block_scale, row_scale, row_split
 from ninfer_formats.layouts.planes import U8
 from ninfer_formats.layouts.rows import RowView, scale_groups
 
-# One page of every common file system.
-HOLE_BYTES = 4096
-_STRIDE = 512
 _STEP = 1 << 20
+# The larger piece of a page that the edge of a plane cuts in two.
+_EDGE_BYTES = HOLE_BYTES // 2
+# A trained q5 group is without negative codes now and then, and made-up matrices (identity,
+# constants) have no high bits at all: only many codes of different values are a proof.
+_LEAST_CODES = 1024
+_GROUPS = 1 << 14
 
-HOLE = Fault("hole", "error", f"{HOLE_BYTES} or more zero bytes of codes under non-zero scales")
+HOLE = Fault("hole", "error", "a page of zero bytes of codes under non-zero scales")
+HIGH_HOLE = Fault("hole", "error", "a page of zero bytes of high bits over codes that need some")
 SCALE_HOLE = Fault("hole", "error", f"{HOLE_BYTES} or more zero bytes of scales over codes")
 ZERO_RUN = Fault("zero_run", "notice", f"{HOLE_BYTES} or more zero bytes in a row")
 ALL_ZERO = Finding("all_zero", "notice", "every value is zero")
@@ -34,6 +39,8 @@ def find_holes(view: RowView) -> list[Finding]:
     if view.layout == nf.CONTIGUOUS:
         return _report(ZERO_RUN, _zero_rows(view))
     found = _report(HOLE, _hole_rows(view))
+    if "high" in view.planes:
+        found += _report(HIGH_HOLE, _high_hole_rows(view))
     if view.layout == nf.BLOCK_SCALE and not found:
         found = _report(SCALE_HOLE, _scale_hole_rows(view))
     return found
@@ -46,33 +53,8 @@ def is_all_zero(view: RowView) -> bool:
     )
 
 
-def zero_runs(flat: U8) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of every run of at least HOLE_BYTES zero bytes.
-
-    Looks at 8 bytes in 512 first: a run that long holds at least seven such samples in a row.
-    """
-    samples = flat[: flat.size // 8 * 8].view(np.uint64)[:: _STRIDE // 8] == 0
-    edges = np.flatnonzero(np.diff(samples, prepend=False, append=False))
-    for first, last in edges.reshape(-1, 2):
-        if last - first >= HOLE_BYTES // _STRIDE - 1:
-            begin = max(0, int(first - 1) * _STRIDE)
-            yield from _exact_runs(flat, begin, min(flat.size, int(last + 1) * _STRIDE))
-
-
 def _any_nonzero(flat: U8) -> bool:
     return any(flat[at : at + _STEP].any() for at in range(0, flat.size, _STEP))
-
-
-def _exact_runs(flat: U8, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    run = begin
-    for at in range(begin, end, _STEP):
-        marks = at + np.flatnonzero(flat[at : min(end, at + _STEP)])
-        starts = np.concatenate([[run], marks + 1])
-        for index in np.flatnonzero(marks - starts[:-1] >= HOLE_BYTES):
-            yield int(starts[index]), int(marks[index])
-        run = int(starts[-1])
-    if end - run >= HOLE_BYTES:
-        yield run, end
 
 
 def _report(fault: Fault, rows: Iterator[int]) -> list[Finding]:
@@ -92,9 +74,39 @@ def _hole_rows(view: RowView) -> Iterator[int]:
         nf.BLOCK_SCALE: _covers_scaled_block,
         nf.ROW_SCALE: _covers_scaled_row,
     }[view.layout]
-    for begin, end in zero_runs(plane.reshape(-1)):
+    for begin, end in _page_runs(plane):
         if scaled(view, begin, end):
             yield begin // plane.shape[1]
+
+
+def _page_runs(plane: U8) -> Iterator[tuple[int, int]]:
+    yield from zero_runs(plane.reshape(-1))
+    yield from edge_runs(plane.reshape(-1), _EDGE_BYTES)
+
+
+def _high_hole_rows(view: RowView) -> Iterator[int]:
+    plane = view.planes["high"]
+    for begin, end in _page_runs(plane):
+        if _needs_high_bits(view, begin, end):
+            yield begin // plane.shape[1]
+
+
+def _needs_high_bits(view: RowView, begin: int, end: int) -> bool:
+    """Return whether the groups that bytes `begin` to `end` of the high plane wholly cover show
+    many codes of more than one value. Their signs cannot all be positive by chance (q5), and the
+    largest code of every group is beyond what the base plane holds (q6)."""
+    scales = row_split.scale_words(view.planes).reshape(-1)
+    base = view.planes["base"].reshape(scales.size, -1)
+    group_bytes = view.planes["high"].size // scales.size
+    last, counts = end // group_bytes, np.zeros(16, np.int64)
+    for first in range(-(-begin // group_bytes), last, _GROUPS):
+        groups = slice(first, min(last, first + _GROUPS))
+        pairs = base[groups][scales[groups] > 1].reshape(-1)
+        table = np.bincount(pairs, minlength=256).reshape(16, 16)
+        counts += table.sum(axis=0) + table.sum(axis=1)
+        if counts[1:].sum() >= _LEAST_CODES and np.count_nonzero(counts[1:]) > 1:
+            return True
+    return False
 
 
 # Scale word 1 is what encoders give a group too small for any other scale; its codes may all be
@@ -123,8 +135,10 @@ def _covers_scaled_row(view: RowView, begin: int, end: int) -> bool:
     rows = np.arange(begin // k, -(-end // k))
     covered = np.minimum(end, (rows + 1) * k) - np.maximum(begin, rows * k)
     _, scales = row_scale.unpack(view.planes)
-    # The ends of a row of zeros may touch a zero code of its neighbour: ask for half a run.
-    return bool((scales[rows[covered >= min(k, HOLE_BYTES // 2)]] > 0).any())
+    # The ends of a row of zeros may touch a zero code of its neighbour: ask for half a run. At the
+    # edges of the plane columns of zeros make runs as short: ask for a row.
+    least = min(k, HOLE_BYTES // 2) if end - begin >= HOLE_BYTES else k
+    return bool((scales[rows[covered >= least]] > 0).any())
 
 
 def _scale_hole_rows(view: RowView) -> Iterator[int]:

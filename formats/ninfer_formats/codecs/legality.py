@@ -10,17 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.codecs import direct
+from ninfer_formats.codecs import direct, fp8_row, nvfp4
 from ninfer_formats.codecs.findings import Fault, Finding, find_in, merge
 from ninfer_formats.errors import NumericError
 from ninfer_formats.layouts import block_scale, row_scale, row_split
 from ninfer_formats.layouts.contiguous import unpack as unpack_contiguous
 from ninfer_formats.layouts.planes import U8
-from ninfer_formats.layouts.rows import RowView, row_chunks, scale_groups
+from ninfer_formats.layouts.rows import RowView, row_chunks, row_divisors, scale_groups
 
 CHUNK_BYTES = 1 << 20
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+# No value overflows up to this FP8 row scale, nor from this NVFP4 divisor on.
+_SAFE_SCALE_WORD = int(np.float32(_FLOAT32_MAX / 448).view(np.uint32) >> 16)
+_SAFE_DIVISOR = np.float32(6 * 448 / _FLOAT32_MAX)
 
 NEGATIVE_SCALE = Fault("negative_scale", "error", "scale has its sign bit set")
 NON_FINITE_SCALE = Fault("non_finite_scale", "error", "scale is NaN or infinite")
@@ -32,6 +37,7 @@ CODE_NAN = Fault("illegal_code", "error", "code is NaN")
 BLOCK_SCALE_WORD = Fault("illegal_scale", "error", "block scale is above 0x7E")
 DIVISOR = Fault("illegal_divisor", "error", "divisor is not finite and above zero")
 PADDING = Fault("padding", "error", "padding past the last row or column is not zero")
+OVERFLOW = Fault("overflow", "error", "value is past the largest float32")
 NON_FINITE = Fault("non_finite", "error", "value is NaN or infinite")
 
 
@@ -127,6 +133,15 @@ def _check_row_scale(view: RowView, begin: int, end: int) -> Iterator[Finding]:
     bad = (codes[empty] & 0x7F) != 0
     for finding in find_in(ZERO_SCALE, bad, "column", 0):
         yield replace(finding, row=begin + int(empty[finding.row or 0]))
+    yield from _check_row_overflow(codes, scales, begin)
+
+
+def _check_row_overflow(codes: U8, scales: NDArray[np.uint16], begin: int) -> Iterator[Finding]:
+    # NaN, infinity and signs are other faults; as words they would compare as larger.
+    large = np.flatnonzero((scales > _SAFE_SCALE_WORD) & (scales < 0x7F80))
+    values = fp8_row.decode(codes[large], scales[large])
+    for finding in find_in(OVERFLOW, np.isinf(values), "column", 0):
+        yield replace(finding, row=begin + int(large[finding.row or 0]))
 
 
 def _check_block_scale(view: RowView, begin: int, end: int) -> Iterator[Finding]:
@@ -142,6 +157,22 @@ def _check_block_scale(view: RowView, begin: int, end: int) -> Iterator[Finding]
         first = k - k % block_scale.BLOCK
         lanes = block_scale.unpack_codes(codes[:, first // 2 :])[:, k - first :]
         yield from find_in(PADDING, lanes != 0, "column", begin, k)
+    yield from _check_block_overflow(view, scales, begin, end)
+
+
+def _check_block_overflow(view: RowView, scales: U8, begin: int, end: int) -> Iterator[Finding]:
+    if not _is_small(view.divisors).any():
+        return
+    divisors = row_divisors(view)[begin:end]
+    rows = np.flatnonzero(_is_small(divisors))
+    codes = block_scale.unpack_codes(view.planes["codes"][begin:end][rows])[:, : view.shape[1]]
+    values = nvfp4.decode(codes, scales[rows], divisors[rows])
+    for finding in find_in(OVERFLOW, np.isinf(values), "column", 0):
+        yield replace(finding, row=begin + int(rows[finding.row or 0]))
+
+
+def _is_small(divisors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    return (divisors > 0) & (divisors < _SAFE_DIVISOR)
 
 
 def _check_divisors(view: RowView) -> list[Finding]:
