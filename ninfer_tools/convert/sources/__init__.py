@@ -1,0 +1,1 @@
+"""Checkpoints as sources of logical parameters (specs/sources.md)."""

@@ -1,0 +1,98 @@
+"""Tensors that no parameter is made of: ignored calibration, or strangers (rules S-70 to S-72)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ninfer_formats.errors import NinferError
+from ninfer_formats.inventories.geometry import DRAFTERS, ModelGeometry
+from ninfer_tools.convert.sources.lookup import SourceLookup
+from ninfer_tools.convert.sources.name_lists import name_some
+from ninfer_tools.convert.sources.prefixes import Prefixes
+from ninfer_tools.convert.sources.quantization import CALIBRATION
+
+_NUMBERED = re.compile(r"\b(layers|blocks|experts)\.(\d+)\.")
+
+
+@dataclass
+class Leftovers:
+    """Names of tensors that are not used.
+
+    `ignored` are known to change no weight; `extra` stand where a converted component has its
+    weights and have no place in the model.
+    """
+
+    ignored: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    problems: list[NinferError] = field(default_factory=list)
+
+
+def sort_leftovers(
+    lookups: Mapping[str, SourceLookup], components: Collection[str], geometry: ModelGeometry
+) -> Leftovers:
+    """Sort the tensors that no lookup found a parameter for."""
+    found = Leftovers()
+    for key, lookup in lookups.items():
+        owned = _owned_components(key, lookups, components)
+        extra: list[str] = []
+        for name in lookup.checkpoint.tensors.keys() - lookup.known:
+            component = key if key in DRAFTERS else _component(name, lookup.checkpoint.prefixes)
+            if component in owned:
+                calibration = name.rpartition(".")[2] in CALIBRATION
+                (found.ignored if calibration else extra).append(name)
+        found.problems += _explain(sorted(extra), lookup.checkpoint.label, geometry)
+        found.extra += extra
+    found.ignored.sort()
+    found.extra.sort()
+    return found
+
+
+def _owned_components(
+    key: str, others: Collection[str], components: Collection[str]
+) -> frozenset[str]:
+    """Return the components for which a checkpoint is the source, or one of them."""
+    if key == "base":
+        given = {"mtp"} if "mtp" in others else set()
+        return frozenset(components) - given - set(DRAFTERS)
+    return frozenset(components) & {"text" if key == "quantized" else key}
+
+
+def _component(name: str, prefixes: Prefixes) -> str | None:
+    if prefixes.mtp and name.startswith(prefixes.mtp):
+        return "mtp"
+    if prefixes.vision and name.startswith(prefixes.vision):
+        return "vision"
+    if prefixes.text and name.startswith((prefixes.text, f"{prefixes.head}lm_head.")):
+        return "text"
+    return None
+
+
+def _explain(names: Iterable[str], label: str, geometry: ModelGeometry) -> list[NinferError]:
+    text, vision = geometry.text, geometry.vision
+    limits = {
+        "layers": text.num_hidden_layers,
+        "blocks": vision.depth if vision else 0,
+        "experts": text.num_experts or 0,
+    }
+    beyond: dict[str, int] = {}
+    strangers = []
+    for name in names:
+        counted = [(kind, int(number)) for kind, number in _NUMBERED.findall(name)]
+        over = [(kind, n) for kind, n in counted if limits[kind] <= n]
+        if not over:
+            strangers.append(name)
+        for kind, number in over:
+            beyond[kind] = max(beyond.get(kind, 0), number + 1)
+    problems = [
+        NinferError(
+            f"config.json and weights disagree on the number of {kind}", path=label,
+            got=f"{count} in the weights", want=f"{limits[kind]}, as config.json says",
+        )
+        for kind, count in beyond.items()
+    ]  # fmt: skip
+    if strangers:
+        what = f"tensors for which the model has no place: {name_some(strangers)}"
+        problems.append(NinferError(what, path=label))
+    return problems

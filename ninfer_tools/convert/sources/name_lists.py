@@ -1,0 +1,29 @@
+"""Long lists in few lines: the first ten and the count."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from ninfer_formats.errors import NinferError
+
+SHOWN = 10
+
+
+def name_some(names: Collection[str]) -> str:
+    """Return the names in order, at most ten of them, then how many there are in all."""
+    shown = ", ".join(list(names)[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown}, … ({len(names):,} in all)"
+
+
+def shorten_problems(problems: Iterable[NinferError]) -> tuple[NinferError, ...]:
+    """Return the problems with at most ten that say the same, and a last one with their count."""
+    groups: dict[str, list[NinferError]] = defaultdict(list)
+    for problem in problems:
+        groups[problem.what].append(problem)
+    short: list[NinferError] = []
+    for what, group in groups.items():
+        short += group[:SHOWN]
+        if len(group) > SHOWN:
+            short.append(NinferError(f"{what}: {len(group):,} in all, {SHOWN} shown"))
+    return tuple(short)

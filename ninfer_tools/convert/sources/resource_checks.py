@@ -1,0 +1,66 @@
+"""Frontend files against the model that they come with (rules S-32 and S-36)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ninfer_formats.errors import NinferError
+from ninfer_formats.inventories.geometry import ModelGeometry, VisionGeometry
+from ninfer_tools.convert.sources.json_text import read_json_object
+from ninfer_tools.convert.sources.resources import ROLES
+from ninfer_tools.convert.sources.token_table import CONFIG, TOKENIZER, read_token_table
+
+# Key of a preprocessor file -> the size of the vision tower it must equal.
+_PATCH_KEYS = {
+    "patch_size": "patch_size",
+    "temporal_patch_size": "temporal_patch_size",
+    "merge_size": "spatial_merge_size",
+}
+
+
+def find_bad_resources(
+    resources: Mapping[str, bytes], label: str, geometry: ModelGeometry, components: Collection[str]
+) -> list[NinferError]:
+    """Return what is missing, unreadable or contradictory among the files components need."""
+    needed = [role for role, component in ROLES.items() if component in components]
+    problems = [
+        NinferError(
+            "file is missing", path=f"{label}/{role}", remedy=f"add --resource {role}=<file>"
+        )
+        for role in needed
+        if role not in resources
+    ]
+    for role in needed:
+        if role in resources and role not in (TOKENIZER, CONFIG):
+            problems += _check(role, resources[role], f"{label}/{role}", geometry.vision)
+    problems += read_token_table(resources, label, geometry.text.vocab_size).problems
+    return problems
+
+
+def _check(
+    role: str, raw: bytes, path: str, vision: VisionGeometry | None
+) -> Iterator[NinferError]:
+    try:
+        if not role.endswith(".json"):
+            _check_text(raw, path)
+            return
+        content = read_json_object(raw, role, path)
+    except NinferError as error:
+        yield error
+        return
+    if not role.endswith("preprocessor_config.json") or vision is None:
+        return
+    for key, size in _PATCH_KEYS.items():
+        want = getattr(vision, size)
+        if content.get(key) not in (None, want):
+            what = "preprocessing does not fit the vision tower"
+            yield NinferError(what, path=path, where=key, got=content[key], want=want)
+
+
+def _check_text(raw: bytes, path: str) -> None:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NinferError("file is not UTF-8", path=path, where=f"byte {error.start}") from None
+    if not text.strip() or "\0" in text:
+        raise NinferError("file holds no usable text", path=path)
