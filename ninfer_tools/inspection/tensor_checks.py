@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.codecs.holes import ALL_ZERO, ZERO_RUN
 from ninfer_formats.directory import INPUT_DIVISOR, Binding, Tensor
 from ninfer_formats.reader import Artifact
 from ninfer_formats.tensors import Finding, find_illegal_words
 from ninfer_tools.inspection.fault import PayloadFault
+from ninfer_tools.inspection.zero_pages import check_zero_runs
 
 # Norms whose weight multiplies as it is: zeros would silence the layer. The other norms of the
 # family store the weight minus one, for which zeros are an ordinary start.
@@ -20,7 +22,6 @@ _PLAIN_NORM = re.compile(
     r"|vision/(layers/\d+/norm[12]|merger/norm)_weight"
     r"|dflash2?/(.*/)?(context|input|post_attention|query|key|final)_norm"
 )
-_ALL_ZERO = "all_zero"
 
 
 def find_plain_norms(artifact: Artifact) -> frozenset[str]:
@@ -39,11 +40,15 @@ def check_tensor(
     """Return everything suspicious in one tensor, one fault per kind."""
     payload = artifact.raw_payload(item.id)
     found = find_illegal_words(payload, item.format, item.layout, item.shape, item.divisors)
-    return [_fault(item, finding, item.id in plain_norms) for finding in found]
+    is_plain_norm, kinds = item.id in plain_norms, {finding.kind for finding in found}
+    faults = [_fault(item, f, is_plain_norm) for f in found if f.kind != ZERO_RUN.kind]
+    if item.layout == nf.CONTIGUOUS and ALL_ZERO.kind not in kinds:
+        faults += check_zero_runs(artifact, item, payload)
+    return faults
 
 
 def _fault(item: Tensor, finding: Finding, is_plain_norm: bool) -> PayloadFault:
-    dead = is_plain_norm and finding.kind == _ALL_ZERO
+    dead = is_plain_norm and finding.kind == ALL_ZERO.kind
     return PayloadFault(
         severity="error" if dead else finding.severity,
         where=f"object {item.id}",

@@ -75,8 +75,15 @@ def _summary(found: Verification) -> str:
     if found.errors:
         counts = f"errors: {len(found.errors):,}, notices: {len(found.notices):,}"
         return f"{counts}, objects: {found.objects:,}{unchecked} ({effort})"
+    if found.notices:
+        checked, notices = _count(found.checked, "object"), _count(len(found.notices), "notice")
+        return f"no illegal word in {checked}{unchecked}, {notices} ({effort})"
     legal = f"all {found.checked:,} objects legal" if not left else f"{found.checked:,} legal"
     return f"{legal}{unchecked} ({effort})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def verify_payload(artifact: Artifact, progress: Progress = lambda count: None) -> Verification:

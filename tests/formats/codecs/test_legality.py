@@ -136,6 +136,43 @@ def test_illegal_divisor_is_found(value):
         stored.decode()
 
 
+def test_divisor_that_makes_values_infinite_is_found():
+    """NF-60: 6 * 448 / 7.8e-36 is past 3.4028e38, 4 * 448 / 7.8e-36 is not."""
+    stored = Stored(nf.NVFP4)
+    stored.planes["codes"][:] = stored.planes["scales"][:] = 0
+    stored.words("divisor", "<f4")[0] = 7.8e-36
+    # Row 1 of tile row 1, block 9 in its third tile; columns 144 to 159.
+    stored.planes["scales"][1, 2 * 512 + 1 * 16 + 1] = 0x7E
+    stored.planes["codes"][129, 73] = 0x66
+    assert stored.find() == []
+    stored.planes["codes"][129, 73] = 0xF6
+    assert summary(stored.find()) == [("overflow", "error", 129, 147, None, 1)]
+    with pytest.raises(NumericError, match=r"largest float32 .* row 129, column 147"):
+        stored.decode()
+    assert np.isinf(stored.decode(strict=False)[129, 147])
+
+
+def test_fp8_scale_that_makes_values_infinite_is_found():
+    """NF-60: 0x7F00 is 1.7e38; 2 * 1.7e38 is past 3.4028e38, 1.875 * 1.7e38 is not."""
+    stored = Stored(nf.FP8)
+    stored.planes["codes"][:] = 0x3F
+    stored.words("scale")[[4, 99]] = 0x7F00
+    assert stored.find() == []
+    stored.planes["codes"][99, 33] = 0xC0
+    assert summary(stored.find()) == [("overflow", "error", 99, 33, None, 1)]
+
+
+@pytest.mark.parametrize("format", [nf.FP8, nf.NVFP4])
+def test_encoded_values_near_the_largest_stay_finite(format):
+    """NF-60: 3.38e38 as bfloat16 is 0x7F7E."""
+    values = np.full((2, 128), 3.38e38, np.float32)
+    values[1] = -1e38
+    decoded = decode_tensor(
+        encode_tensor(values, format), format, nf.FORMATS[format].layout, (2, 128)
+    )
+    assert np.isfinite(decoded).all()
+
+
 @pytest.mark.parametrize("format", [nf.Q4, nf.Q5, nf.Q6, nf.Q8, nf.NVFP4])
 def test_padding_past_k_must_be_zero(format):
     """NF-60, LY-20, LY-30: K = 200; 256 lanes are stored, 208 in nvfp4."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ninfer_formats.codecs import nvfp4, nvfp4_search
+from ninfer_formats.codecs import nvfp4, nvfp4_search, rounding
 from ninfer_formats.codecs.encoding import encode_nvfp4
 from ninfer_formats.tensors import decode_tensor
 
@@ -86,6 +86,67 @@ def test_a_divisor_that_only_suits_the_sample_is_dropped(monkeypatch):
     bad = np.float32(absmax * 64)
     monkeypatch.setattr(nvfp4_search, "choose_divisor", lambda sample, largest: bad)
     assert encode_nvfp4(values, "search")[-4:].view("<f4")[0] == absmax
+
+
+def scalar_error(block: np.ndarray, word: int) -> float:
+    """NF-48 in scalar steps: float32 up to the squares, a float64 tree over them."""
+    width = rounding.E4M3_VALUES[max(word, 1)]
+    grid = rounding.E2M1_VALUES[:8]
+    squares = []
+    for magnitude in np.abs(block):
+        ratio = np.float32(magnitude * np.float32(1 / np.float64(width)))
+        nearest = min(grid, key=lambda value, ratio=ratio: abs(float(value) - float(ratio)))
+        squares.append(float(np.float32(np.float32(nearest - ratio) ** 2)))
+    for half in (8, 4, 2, 1):
+        squares = [squares[i] + squares[i + half] for i in range(half)]
+    return squares[0] * float(width) ** 2
+
+
+def test_scale_words_follow_the_written_rule():
+    """NF-48: word by word; blocks of every size of scale, with equal errors among them."""
+    rng = np.random.default_rng(5)
+    blocks = rng.standard_normal((60, 16)) * 2.0 ** rng.integers(-12, 9, (60, 1))
+    blocks[:20] = rng.integers(-6, 7, (20, 16)) * 2.0 ** rng.integers(-9, 5, (20, 1))
+    blocks = blocks.astype(np.float32)
+    found = nvfp4_search.search_scales(blocks)
+    for block, word, error in zip(blocks, found.scales, found.errors, strict=True):
+        largest = np.abs(block).max()
+        base = int(nvfp4.absmax_scales(np.float32([largest]))[0])
+        tried = sorted({min(max(base + step, 1), 0x7E) for step in (-1, 1, 3, 4, 5, 6)})
+        errors = [scalar_error(block, candidate) for candidate in tried]
+        plain = scalar_error(block, base)
+        better = min(errors) < plain - 2.0**-16 * float(largest) ** 2
+        assert word == (tried[errors.index(min(errors))] if better else base)
+        assert error == (min(errors) if better else plain)
+
+
+def test_of_equal_errors_the_lower_word_wins():
+    """NF-48: 4.5 of the absmax scale codes as 4 of the next words, at these two alike."""
+    words = [0x38 + step for step in (-1, 1, 3, 4, 5, 6)]
+    # 1 and 1.375 fit words 0x38 + 3 (1.375) and 0x38 + ... ; found by trying all pairs.
+    ties = [
+        (block, low)
+        for first in np.arange(1, 6.5, 0.25)
+        for block in [np.float32([6, first] + [0] * 14)]
+        for errors in [[scalar_error(block, word) for word in words]]
+        for low in [words[errors.index(min(errors))]]
+        if errors.count(min(errors)) > 1 and min(errors) < scalar_error(block, 0x38) - 6e-4
+    ]
+    for block, low in ties:
+        assert nvfp4_search.search_scales(block[None]).scales.tolist() == [low]
+    print(len(ties), ties)
+
+
+def test_another_divisor_is_used_where_it_is_worth_it():
+    """NF-49: bounded values, whose blocks all need scales near the top."""
+    values = np.random.default_rng(2).uniform(-1, 1, (64, 512)).astype(np.float32)
+    absmax = nvfp4.choose_divisor(float(np.abs(values).max()))
+    chosen = nvfp4_search.choose_divisor(values, float(np.abs(values).max()))
+    assert chosen < absmax
+    assert encode_nvfp4(values, "search")[-4:].view("<f4")[0] == chosen
+    gaussian = draw("gaussian", (256, 512))
+    largest = float(np.abs(gaussian).max())
+    assert nvfp4_search.choose_divisor(gaussian, largest) == nvfp4.choose_divisor(largest)
 
 
 def test_zero_block_keeps_scale_zero():

@@ -41,6 +41,14 @@ def inspect() -> Callable[..., Answer]:
     return call
 
 
+def errors_of(inspect: Callable[..., Answer], path: Path) -> list[dict[str, Any]]:
+    """Return the errors of `--verify`; its exit code must agree with them."""
+    answer = inspect(path, "--verify", "--json")
+    errors = answer.record["verify"]["errors"]
+    assert answer.code == (1 if errors else 0)
+    return errors
+
+
 @pytest.fixture(scope="session")
 def legal_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A legal one-layer artifact with real payload; not to be changed."""
