@@ -53,6 +53,16 @@ def settle(folder: WorkFolder) -> bool:
     Published: the new set stays and files set aside are dropped. Otherwise the final names are
     put back as they were. Every step can be interrupted and repeated.
     """
+    published = withdraw(folder)
+    folder.remove()
+    return published
+
+
+def withdraw(folder: WorkFolder) -> bool:
+    """Put the final names back as they were unless the set was published; return whether it was.
+
+    The written files stay in the folder, whose lock the caller holds.
+    """
     plan = folder.read_plan()
     published = plan is not None and _entry_was_published(folder)
     if plan is not None and not published:
@@ -60,7 +70,6 @@ def settle(folder: WorkFolder) -> bool:
     if not published:
         _restore_backups(folder)
         sync_folder(folder.path.parent)
-    folder.remove()
     return published
 
 

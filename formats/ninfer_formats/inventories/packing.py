@@ -66,15 +66,19 @@ class Parent:
 
 
 def pack_parameters(
-    parameters: Sequence[Parameter], formats: Mapping[str, str], separate: frozenset[str]
+    parameters: Sequence[Parameter],
+    formats: Mapping[str, str],
+    separate: frozenset[str],
+    keys: Mapping[str, object] | None = None,
 ) -> tuple[Parent, ...]:
     """Return the parents that hold `parameters`: packed groups first, then the rest in order.
 
     `formats` has the format of every parameter by name; a group with a role in `separate` is not
-    packed. Ids are `weight/000000` counted up. Raises ArtifactError when a shape does not fit its
+    packed, nor are parameters whose `keys` differ (an NVFP4 divisor, say). Ids are `weight/000000`
+    counted up. Raises ArtifactError when a shape does not fit its
     format.
     """
-    groups = list(_groups_that_fit(parameters, formats, separate))
+    groups = list(_groups_that_fit(parameters, formats, separate, keys or {}))
     packed = {p.name for group in groups for p in group}
     groups += [(p,) for p in parameters if p.name not in packed]
     return tuple(
@@ -84,7 +88,10 @@ def pack_parameters(
 
 
 def _groups_that_fit(
-    parameters: Iterable[Parameter], formats: Mapping[str, str], separate: frozenset[str]
+    parameters: Iterable[Parameter],
+    formats: Mapping[str, str],
+    separate: frozenset[str],
+    keys: Mapping[str, object],
 ) -> Iterator[tuple[Parameter, ...]]:
     for residency, roles in _layers(parameters):
         for group in _GROUPS[residency]:
@@ -93,7 +100,7 @@ def _groups_that_fit(
                 continue
             # Experts are interleaved: all roles of expert 0, then of expert 1, and so on.
             members = tuple(p for row in zip(*filter(None, found), strict=True) for p in row)
-            if len(members) > 1 and _fits(members, formats):
+            if len(members) > 1 and _fits(members, formats, keys):
                 for role in group:
                     del roles[role]
                 yield members
@@ -111,8 +118,10 @@ def _layers(
         yield residency, roles
 
 
-def _fits(members: Sequence[Parameter], formats: Mapping[str, str]) -> bool:
-    return len({formats[p.name] for p in members}) == 1 and len({p.shape[1:] for p in members}) == 1
+def _fits(
+    members: Sequence[Parameter], formats: Mapping[str, str], keys: Mapping[str, object]
+) -> bool:
+    return len({(formats[p.name], keys.get(p.name), p.shape[1:]) for p in members}) == 1
 
 
 def _build_parent(id: str, members: Sequence[Parameter], format: str) -> Parent:

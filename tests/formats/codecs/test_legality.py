@@ -147,9 +147,8 @@ def test_divisor_that_makes_values_infinite_is_found():
     assert stored.find() == []
     stored.planes["codes"][129, 73] = 0xF6
     assert summary(stored.find()) == [("overflow", "error", 129, 147, None, 1)]
-    with pytest.raises(NumericError, match=r"largest float32 .* row 129, column 147"):
-        stored.decode()
-    assert np.isinf(stored.decode(strict=False)[129, 147])
+    # Every word is legal by itself, so decoding goes on, strict or not.
+    assert np.isinf(stored.decode()[129, 147])
 
 
 def test_fp8_scale_that_makes_values_infinite_is_found():
