@@ -14,7 +14,7 @@ import typer
 
 app = typer.Typer(
     name="ninfer",
-    help="Inspect, check, migrate and fetch .ninfer artifacts.",
+    help="Convert, inspect, check, migrate and fetch .ninfer artifacts.",
     epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage, 130 "
     "interrupted. "
     "Every command takes --debug, which shows the traceback behind an error.",
@@ -245,6 +245,112 @@ def pull_command(
         drafter=drafter,
         weights=weights,
         force=force,
+    )
+
+
+@app.command("convert")
+def convert_command(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="Checkpoint folder, or OWNER/NAME@REVISION.")
+    ],
+    out: Annotated[str, typer.Option("--out", help="Artifact to write.", metavar="FILE")],
+    profile: Annotated[str, typer.Option(help="nvfp4, groupwise-int, fp8 or bf16.")] = "nvfp4",
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", help="A companion: dflash2, dflash, mtp or quantized.", metavar="NAME=SRC"
+        ),
+    ] = None,
+    components: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated; everything found by default.", metavar="NAMES"),
+    ] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Format of matching parameters.", metavar="GLOB=FORMAT[:METHOD]"
+        ),
+    ] = None,
+    resources: Annotated[
+        list[str] | None,
+        typer.Option("--resource", help="Replace a frontend file.", metavar="ROLE=FILE"),
+    ] = None,
+    proposal_rows: Annotated[
+        int | None, typer.Option(help="Rows of the shortlist draft head.", min=1)
+    ] = None,
+    no_proposal: Annotated[
+        bool, typer.Option("--no-proposal", help="No shortlist draft head.")
+    ] = False,
+    ranking: Annotated[
+        Path | None,
+        typer.Option(help="Token counts for the shortlist, int64.", metavar="FILE.i64"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model in the artifact.")] = None,
+    container: Annotated[int, typer.Option(help="Container version.", min=2, max=3)] = 3,
+    max_file_bytes: Annotated[
+        int, typer.Option(help="Split into files of at most this size.", min=8192)
+    ] = 32_000_000_000,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    require_pinned: Annotated[
+        bool, typer.Option("--require-pinned", help="Refuse branches and tags of the hub.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan only, write nothing.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted conversion.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Turn a Hugging Face checkpoint into an artifact."""
+    _dispatch(
+        "convert.command",
+        json_output,
+        source=source,
+        out=out,
+        profile=profile,
+        sources=sources or [],
+        components=components,
+        rules=rules or [],
+        resources=resources or [],
+        proposal_rows=proposal_rows,
+        no_proposal=no_proposal,
+        ranking=ranking,
+        name=name,
+        container=container,
+        max_file_bytes=max_file_bytes,
+        device=device,
+        require_pinned=require_pinned,
+        dry_run=dry_run,
+        resume=resume,
+        force=force,
+    )
+
+
+@app.command("verify")
+def verify_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Artifact to check.")],
+    against: Annotated[
+        str, typer.Option("--against", help="The checkpoint it was made of.", metavar="SRC")
+    ],
+    sources: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="Companions, as for convert.", metavar="NAME=SRC"),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Compare only so many rows of each parameter.", min=1)
+    ] = None,
+    max_directory_mib: Cap = 256,
+    json_output: Json = False,
+) -> None:
+    """Compare every parameter of an artifact with the checkpoint it was made of."""
+    _dispatch(
+        "verify_against",
+        json_output,
+        file=file,
+        against=against,
+        sources=sources or [],
+        samples=samples,
+        max_directory_bytes=max_directory_mib << 20,
     )
 
 

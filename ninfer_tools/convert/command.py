@@ -1,0 +1,220 @@
+"""`ninfer convert SRC --out FILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.output_target import OutputTarget, refuse_occupied, resolve_target
+from ninfer_formats.publication import check_output
+from ninfer_formats.reader import list_parts
+from ninfer_tools.console import print_json
+from ninfer_tools.convert.plan import ConversionPlan, plan_conversion
+from ninfer_tools.convert.progress import show_conversion
+from ninfer_tools.convert.report import (
+    describe_conversion,
+    describe_plan,
+    report_path,
+    show_plan,
+    write_report,
+)
+from ninfer_tools.convert.request import (
+    OpenedSource,
+    Request,
+    open_sources,
+    parse_named_sources,
+)
+from ninfer_tools.convert.rules import parse_rule
+from ninfer_tools.convert.sources.resources import MAX_BYTES, ROLES
+
+_PROPOSAL = "proposal"
+PROFILES = ("nvfp4", "groupwise-int", "fp8", "bf16")
+
+
+def run(
+    *,
+    source: str,
+    out: str,
+    profile: str = "nvfp4",
+    sources: list[str],
+    components: str | None = None,
+    rules: list[str],
+    resources: list[str],
+    proposal_rows: int | None = None,
+    no_proposal: bool = False,
+    ranking: Path | None = None,
+    name: str | None = None,
+    container: int = 3,
+    max_file_bytes: int = 32_000_000_000,
+    device: str = "auto",
+    require_pinned: bool = False,
+    dry_run: bool = False,
+    resume: bool = False,
+    force: bool = False,
+    json_output: bool = False,
+) -> int:
+    """Convert; return the exit code. Errors are NinferErrors, with nothing at the target."""
+    request = Request(
+        sources=parse_named_sources(source, sources),
+        output=Path(out),
+        profile=_check_profile(profile),
+        components=_parse_components(components),
+        rules=tuple(parse_rule(item) for item in rules),
+        resources=_read_resources(resources),
+        proposal_rows=_choose_rows(components, proposal_rows, no_proposal, ranking),
+        ranking=ranking,
+        name=name,
+        max_file_bytes=max_file_bytes,
+        device=device if dry_run else _choose_device(device),
+        require_pinned=require_pinned,
+    )
+    _check_container(container)
+    _refuse_taken_names(request, force)
+    begin = time.monotonic()
+    opened = open_sources(request, weights=not dry_run)
+    _announce_snapshots(opened)
+    found, plan = plan_conversion(request, opened, weights=not dry_run)
+    record = describe_plan(request, found, plan, dry_run)
+    if plan is None:
+        return _refuse(record, found.problems, json_output)
+    target = _resolve(request, plan, opened, force)
+    if dry_run:
+        check_output(target.path, target.sizes, force=force, replaces=target.replaces)
+        print_json(record) if json_output else show_plan(record)
+        return 0
+    if not json_output:
+        show_plan(record)
+    done = _execute(plan, target, request.device, resume)
+    full = describe_conversion(plan, opened, done, record, time.monotonic() - begin)
+    write_report(report_path(request.output), full)
+    _show_done(request, record, full, json_output)
+    return 0
+
+
+def _check_profile(name: str) -> str:
+    if name not in PROFILES:
+        raise UsageError("unknown profile", got=name, want=", ".join(PROFILES))
+    return name
+
+
+def _parse_components(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(part for part in text.split(",") if part and part != _PROPOSAL)
+
+
+def _choose_rows(
+    components: str | None, rows: int | None, no_proposal: bool, ranking: Path | None
+) -> int | None:
+    if no_proposal and (rows is not None or ranking is not None):
+        raise UsageError("--no-proposal contradicts --proposal-rows and --ranking")
+    # A list of components without the proposal head leaves it out.
+    left_out = components is not None and _PROPOSAL not in components.split(",")
+    unasked = rows is None and ranking is None
+    return 0 if no_proposal or (left_out and unasked) else rows
+
+
+def _read_resources(items: list[str]) -> dict[str, bytes]:
+    found = {}
+    for item in items:
+        role, sign, path = item.partition("=")
+        if not sign or role not in ROLES:
+            want = f"ROLE=FILE with ROLE one of {', '.join(ROLES)}"
+            raise UsageError("--resource is not understood", got=item, want=want)
+        try:
+            if Path(path).stat().st_size > MAX_BYTES:
+                raise UsageError("file is too large", path=path, want=f"<= {MAX_BYTES} bytes")
+            found[role] = Path(path).read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read: {error.strerror}", path=path) from None
+    return found
+
+
+def _check_container(version: int) -> None:
+    if version != 3:
+        raise UsageError(
+            "conversion writes container version 3", got=version,
+            remedy="convert to 3, then `ninfer migrate FILE OUT --to 2`",
+        )  # fmt: skip
+
+
+def _choose_device(name: str) -> str:
+    try:
+        import torch
+    except ImportError:
+        raise UsageError("conversion needs torch", remedy="pip install 'ninfer[convert]'") from None
+    if name != "auto":
+        try:
+            torch.empty(1, device=name)
+        except (RuntimeError, AssertionError) as error:
+            raise UsageError("device cannot be used", got=name, want=str(error)) from None
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _refuse_taken_names(request: Request, force: bool) -> None:
+    refuse_occupied(resolve_target(request.output, {request.output.name: 0}, force=force))
+    report = report_path(request.output)
+    refuse_occupied(resolve_target(report, {report.name: 0}, force=force))
+
+
+def _announce_snapshots(opened: Mapping[str, OpenedSource]) -> None:
+    for item in opened.values():
+        if item.snapshot is not None:
+            print(item.snapshot.describe(), file=sys.stderr)
+
+
+def _refuse(record: dict[str, Any], problems: tuple[NinferError, ...], json_output: bool) -> int:
+    """Print every problem, one line each; return the exit code."""
+    if json_output:
+        print_json(record)
+    for problem in problems:
+        print(str(problem), file=sys.stderr)
+    return 1
+
+
+def _resolve(
+    request: Request, plan: ConversionPlan, opened: Mapping[str, OpenedSource], force: bool
+) -> OutputTarget:
+    sizes = {file.name: file.bytes for file in plan.written.files}
+    replaces = list_parts(request.output) if force else ()
+    target = resolve_target(request.output, sizes, force=force, replaces=replaces)
+    names = {*sizes, *replaces, report_path(request.output).name}
+    for item in opened.values():
+        files = item.checkpoint.files
+        for name in files.names():
+            mine = target.parent / name
+            if name in names and mine.exists() and os.path.realpath(files.path(name)) == str(mine):
+                raise UsageError("the output is a file of the source", path=mine)
+    return target
+
+
+def _execute(
+    plan: ConversionPlan, target: OutputTarget, device: str, resume: bool
+) -> dict[str, Any]:
+    from ninfer_tools.convert.execution import execute
+
+    total = sum(item.bytes for item in plan.written.objects.values())
+    try:
+        with show_conversion(total) as (advance, announce):
+            return execute(
+                plan, target, resume=resume, device=device, advance=advance, announce=announce
+            )
+    except KeyboardInterrupt:
+        print("interrupted; the same command with --resume goes on from here", file=sys.stderr)
+        raise
+
+
+def _show_done(
+    request: Request, record: Mapping[str, Any], full: Mapping[str, Any], json_output: bool
+) -> None:
+    report = report_path(request.output)
+    if json_output:
+        print_json({**record, "seconds": full["seconds"], "report": str(report)})
+        return
+    print(f"wrote {request.output} in {full['seconds']:.1f} s; figures in {report}")

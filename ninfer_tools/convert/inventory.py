@@ -1,0 +1,109 @@
+"""Parents, bindings, uses and activation divisors of assigned parameters (rules V-30 to V-34)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from ninfer_formats import numeric_formats as nf
+from ninfer_formats.directory import (
+    A16_ONLY,
+    ALLOW_A4,
+    ALLOW_A8,
+    INPUT_DIVISOR,
+    Binding,
+    Part,
+    Use,
+)
+from ninfer_formats.inventories.packing import Parent, pack_parameters
+from ninfer_formats.inventories.parameters import Parameter
+from ninfer_tools.convert.rules import IMPORT, Assignment
+from ninfer_tools.convert.sources.parameter_source import ParameterSource
+
+_EMBEDDING, _HEAD = "text/token_embedding", "text/output_head"
+_NO_AUXILIARIES: Mapping[str, Binding] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What is stored. `divisors` has the value of every auxiliary object, in file order."""
+
+    parents: tuple[Parent, ...]
+    divisors: Mapping[str, np.float32]
+    bindings: Mapping[str, Binding]
+    uses: tuple[Use, ...]
+
+
+def build_inventory(
+    parameters: Sequence[Parameter],
+    assigned: Mapping[str, Assignment],
+    sources: Mapping[str, ParameterSource],
+    tied: bool,
+    separate: frozenset[str],
+) -> Inventory:
+    """Return the inventory; `separate` are roles that are never packed."""
+    shared = {p.name: p.alias_of for p in parameters if p.alias_of is not None}
+    if tied and assigned[_HEAD].format == assigned[_EMBEDDING].format:
+        shared[_HEAD] = _EMBEDDING
+    own = [p for p in parameters if p.name not in shared]
+    formats = {p.name: assigned[p.name].format for p in parameters}
+    keys = {p.name: _packing_key(assigned[p.name], sources.get(p.name)) for p in own}
+    parents = pack_parameters(own, formats, separate, keys)
+    uses, divisors = _list_uses(parameters, assigned, sources)
+    return Inventory(parents, divisors, _bind(parameters, parents, shared), uses)
+
+
+def _packing_key(assignment: Assignment, source: ParameterSource | None) -> object:
+    """Return what must be equal within a parent: the method, and the divisor of stored codes."""
+    if assignment.method == IMPORT and assignment.format == nf.NVFP4 and source is not None:
+        divisor = source.weight_divisor
+        return IMPORT, None if divisor is None else divisor.tobytes()
+    return assignment.method
+
+
+def _bind(
+    parameters: Sequence[Parameter], parents: Sequence[Parent], shared: Mapping[str, str]
+) -> dict[str, Binding]:
+    found = {
+        name: Binding((Part(parent.id, begin, end),), len(parent.ranges) == 1)
+        for parent in parents
+        for name, begin, end in parent.ranges
+    }
+    bindings = {p.name: found[p.name] for p in parameters if p.name not in shared}
+    return bindings | {name: found[target] for name, target in shared.items()}
+
+
+def _list_uses(
+    parameters: Sequence[Parameter],
+    assigned: Mapping[str, Assignment],
+    sources: Mapping[str, ParameterSource],
+) -> tuple[tuple[Use, ...], dict[str, np.float32]]:
+    uses: list[Use] = []
+    divisors: dict[str, np.float32] = {}
+    for p in parameters:
+        divisor = _input_divisor(p, assigned[p.name], sources) if p.inputs else None
+        policy = _policy(assigned[p.name].format, divisor)
+        for site in p.inputs:
+            roles = _NO_AUXILIARIES
+            if divisor is not None:
+                id = f"auxiliary/{len(divisors):06d}"
+                divisors[id] = divisor
+                roles = MappingProxyType({INPUT_DIVISOR: Binding((Part(id, 0, 1),), True)})
+            uses.append(Use(p.name, site, policy, roles))
+    return tuple(uses), divisors
+
+
+def _input_divisor(
+    p: Parameter, assignment: Assignment, sources: Mapping[str, ParameterSource]
+) -> np.float32 | None:
+    source = sources.get(p.name)
+    return source.input_divisor if source and assignment.format == nf.NVFP4 else None
+
+
+def _policy(format: str, divisor: np.float32 | None) -> str:
+    if divisor is not None:
+        return ALLOW_A4
+    return ALLOW_A8 if format == nf.FP8 else A16_ONLY

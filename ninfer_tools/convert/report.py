@@ -1,0 +1,162 @@
+"""What a conversion will do, and what it did: for people and as `FILE.conversion.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ninfer_formats.errors import NinferError
+from ninfer_tools.console import format_bytes, format_table
+from ninfer_tools.convert.plan import ConversionPlan
+from ninfer_tools.convert.request import OpenedSource, Request
+from ninfer_tools.convert.rules import IMPORT
+from ninfer_tools.convert.sources.preflight import Preflight
+
+SUFFIX = ".conversion.json"
+
+
+def report_path(output: Path) -> Path:
+    return output.with_name(output.name + SUFFIX)
+
+
+def describe_plan(
+    request: Request, found: Preflight, plan: ConversionPlan | None, dry_run: bool
+) -> dict[str, Any]:
+    """Return the record of a plan, or of the problems that forbid one."""
+    record: dict[str, Any] = {
+        "output": str(request.output),
+        "dry_run": dry_run,
+        "profile": request.profile,
+        "components": list(found.components),
+        "problems": [str(problem) for problem in found.problems],
+        "notices": list(plan.notices if plan else found.notices),
+    }
+    if plan is None:
+        return record
+    return record | {
+        "proposal_rows": plan.proposal_rows,
+        "formats": _count_formats(plan),
+        "files": {file.name: file.bytes for file in plan.written.files},
+        "bytes": plan.written.bytes,
+        "disk_bytes": plan.written.bytes + (1 << 20),
+        "plan_sha256": plan.digest,
+    }
+
+
+def _count_formats(plan: ConversionPlan) -> list[dict[str, Any]]:
+    """Return parameters, objects and bytes by residency, format and method."""
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    for parent in plan.parents.values():
+        first = parent.ranges[0].parameter
+        key = (first.partition("/")[0], parent.format, plan.assigned[first].method)
+        counts.setdefault(key, Counter()).update(
+            parameters=len(parent.ranges), objects=1, bytes=parent.bytes
+        )
+    names = ("component", "format", "method")
+    return [dict(zip(names, key, strict=True)) | dict(count) for key, count in counts.items()]
+
+
+def show_plan(record: Mapping[str, Any]) -> None:
+    """Print a plan for people."""
+    print(f"components: {', '.join(record['components']) or 'none'}")
+    for notice in record["notices"]:
+        print(f"note: {notice}")
+    for problem in record["problems"]:
+        print(f"problem: {problem}")
+    if "formats" not in record:
+        return
+    head = ("component", "format", "method", "parameters", "objects", "bytes")
+    print(format_table([head, *(tuple(row[key] for key in head) for row in record["formats"])]))
+    if record["proposal_rows"]:
+        print(f"proposal head: {record['proposal_rows']:,} rows")
+    verb = "would be" if record["dry_run"] else "is"
+    size, need = format_bytes(record["bytes"]), format_bytes(record["disk_bytes"])
+    print(f"output {verb} {record['bytes']:,} bytes ({size}); disk needed: {need}")
+
+
+def describe_conversion(
+    plan: ConversionPlan,
+    opened: Mapping[str, OpenedSource],
+    done: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    """Return the content of `FILE.conversion.json`."""
+    found = plan.preflight.sources
+    return {
+        **summary,
+        "seconds": round(seconds, 3),
+        "versions": _versions(),
+        "sources": {name: _describe_source(item) for name, item in opened.items()},
+        "objects": [_describe_object(plan, id, done.get(id) or {}) for id in plan.parents],
+        "not_bit_equal": [
+            name for name, item in plan.assigned.items()
+            if item.method == IMPORT and not plan.sources[name].exact
+        ],
+        "activation_divisors": sum(id.startswith("auxiliary/") for id in plan.literals),
+        "ignored_tensors": list(found.ignored) if found else [],
+    }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("ninfer", "torch", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _describe_source(item: OpenedSource) -> dict[str, Any]:
+    files = item.checkpoint.files
+    sizes: dict[str, dict[str, Any]] = {
+        name: {"bytes": files.size(name)} for name in sorted(files.names())
+    }
+    if item.snapshot is not None:
+        for name, record in sizes.items():
+            known = item.snapshot.files.get(name)
+            if known is not None and known.sha256 is not None:
+                record["sha256"] = known.sha256
+    return {**item.as_record(), "files": sizes}
+
+
+def _describe_object(plan: ConversionPlan, id: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    parent = plan.parents[id]
+    names = [item.parameter for item in parent.ranges]
+    tensors = {
+        f"{Path(tensor.path).name}:{tensor.name}": None
+        for name in names if name in plan.sources for tensor in plan.sources[name].tensors
+    }  # fmt: skip
+    assigned = plan.assigned[names[0]]
+    errors = record.get("errors")
+    return {
+        "id": id,
+        "shape": list(parent.shape),
+        "format": parent.format,
+        "method": assigned.method,
+        "decided_by": sorted({plan.assigned[name].origin for name in names}),
+        "parameters": names,
+        "tensors": list(tensors),
+        "exact": errors is None or not errors["max_error"],
+        "errors": errors,
+        "seconds": record.get("seconds"),
+    }
+
+
+def write_report(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the report so that a half-written one never has its name."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise NinferError(
+            f"the artifact is complete, but its report was not written: {error.strerror}", path=path
+        ) from error

@@ -1,0 +1,85 @@
+"""`ninfer verify FILE --against SRC`: every parameter of an artifact held against its source."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ninfer_formats.reader import Artifact, open_artifact
+from ninfer_tools.console import format_table, print_json
+from ninfer_tools.convert.request import Request, open_sources, parse_named_sources
+from ninfer_tools.convert.sources.preflight import Preflight, find_problems
+from ninfer_tools.convert.verification import Comparison, compare_parameters
+
+WORST = 10
+_TOKEN_IDS = "proposal/token_ids"
+
+
+def run(
+    *,
+    file: Path,
+    against: str,
+    sources: list[str],
+    samples: int | None = None,
+    max_directory_bytes: int,
+    json_output: bool,
+) -> int:
+    """Compare; return 0 when every parameter is within its bound, else 1."""
+    artifact = open_artifact(file, max_directory_bytes=max_directory_bytes)
+    found = _read_sources(artifact, against, sources)
+    if found.problems or found.sources is None:
+        for problem in found.problems:
+            print(str(problem), file=sys.stderr)
+        return 1
+    compared = compare_parameters(artifact, found.sources.sources, samples)
+    record = _describe(artifact, compared, samples)
+    print_json(record) if json_output else _show(record)
+    return 1 if record["outside"] else 0
+
+
+def _read_sources(artifact: Artifact, against: str, named: list[str]) -> Preflight:
+    request = Request(parse_named_sources(against, named), artifact.path)
+    opened = open_sources(request, weights=True)
+    checkpoints = {name: item.checkpoint for name, item in opened.items()}
+    ids = None
+    if _TOKEN_IDS in artifact.bindings:
+        ids = artifact.parameter(_TOKEN_IDS).decode()
+    resources = {role: artifact.resource(role, owner) for owner, role in artifact.resources}
+    return find_problems(checkpoints, tuple(artifact.components), ids, resources)
+
+
+def _describe(
+    artifact: Artifact, compared: list[Comparison], samples: int | None
+) -> dict[str, Any]:
+    outside = [item for item in compared if not item.within]
+    worst = sorted(compared, key=lambda item: item.severity, reverse=True)
+    return {
+        "file": str(artifact.path),
+        "sampled_rows": samples,
+        "parameters": len(compared),
+        "bit_equal": sum(item.unequal == 0 for item in compared),
+        "outside": [item.as_record() for item in outside],
+        "worst": [item.as_record() for item in worst[:WORST] if item.unequal],
+    }
+
+
+def _show(record: dict[str, Any]) -> None:
+    rows = "" if record["sampled_rows"] is None else f", {record['sampled_rows']} rows of each"
+    print(
+        f"{record['parameters']:,} parameters compared{rows}: "
+        f"{record['bit_equal']:,} equal bit for bit"
+    )
+    for title in ("worst", "outside"):
+        if record[title]:
+            head = ("parameter", "format", "relative error", "bound", "largest error")
+            keys = ("parameter", "format", "relative_error", "bound", "max_error")
+            rows = [tuple(_cell(item[key]) for key in keys) for item in record[title]]
+            print(f"{title}:")
+            print(format_table([head, *rows]))
+    state = f"{len(record['outside'])} outside their bound" if record["outside"] else "all within"
+    print(f"verdict: {state}")
+
+
+def _cell(value: object) -> object:
+    return f"{value:.3g}" if isinstance(value, float) else value
