@@ -271,6 +271,10 @@ def convert_command(
             "--set", help="Format of matching parameters.", metavar="GLOB=FORMAT[:METHOD]"
         ),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Python code that chooses formats.", metavar="FILE.py[:FUNC]"),
+    ] = None,
     resources: Annotated[
         list[str] | None,
         typer.Option("--resource", help="Replace a frontend file.", metavar="ROLE=FILE"),
@@ -311,6 +315,7 @@ def convert_command(
         sources=sources or [],
         components=components,
         rules=rules or [],
+        recipe=recipe,
         resources=resources or [],
         proposal_rows=proposal_rows,
         no_proposal=no_proposal,

@@ -16,6 +16,7 @@ from ninfer_formats.reader import list_parts
 from ninfer_tools.console import print_json
 from ninfer_tools.convert.plan import ConversionPlan, plan_conversion
 from ninfer_tools.convert.progress import show_conversion
+from ninfer_tools.convert.recipe import read_recipe
 from ninfer_tools.convert.report import (
     describe_conversion,
     describe_plan,
@@ -44,6 +45,7 @@ def run(
     sources: list[str],
     components: str | None = None,
     rules: list[str],
+    recipe: str | None = None,
     resources: list[str],
     proposal_rows: int | None = None,
     no_proposal: bool = False,
@@ -65,6 +67,7 @@ def run(
         profile=_check_profile(profile),
         components=_parse_components(components),
         rules=tuple(parse_rule(item) for item in rules),
+        recipe=None if recipe is None else read_recipe(recipe),
         resources=_read_resources(resources),
         proposal_rows=_choose_rows(components, proposal_rows, no_proposal, ranking),
         ranking=ranking,
@@ -80,6 +83,9 @@ def run(
     _announce_snapshots(opened)
     found, plan = plan_conversion(request, opened, weights=not dry_run)
     record = describe_plan(request, found, plan, dry_run)
+    if request.recipe is not None:
+        path = str(request.recipe.path.resolve())
+        record["recipe"] = {**request.recipe.as_record(), "path": path}
     if plan is None:
         return _refuse(record, found.problems, json_output)
     target = _resolve(request, plan, opened, force)

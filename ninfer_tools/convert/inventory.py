@@ -18,13 +18,16 @@ from ninfer_formats.directory import (
     Part,
     Use,
 )
+from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.packing import Parent, pack_parameters
 from ninfer_formats.inventories.parameters import Parameter
+from ninfer_tools.convert.recipe import Choices, UseChoice
 from ninfer_tools.convert.rules import IMPORT, Assignment
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 
 _EMBEDDING, _HEAD = "text/token_embedding", "text/output_head"
 _NO_AUXILIARIES: Mapping[str, Binding] = MappingProxyType({})
+_NO_CHOICES = Choices()
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,22 @@ def build_inventory(
     sources: Mapping[str, ParameterSource],
     tied: bool,
     separate: frozenset[str],
+    choices: Choices = _NO_CHOICES,
 ) -> Inventory:
-    """Return the inventory; `separate` are roles that are never packed."""
+    """Return the inventory; `separate` are roles that are never packed.
+
+    Raises UsageError for a chosen policy or divisor that does not fit the weight's format.
+    """
     shared = {p.name: p.alias_of for p in parameters if p.alias_of is not None}
-    if tied and assigned[_HEAD].format == assigned[_EMBEDDING].format:
+    if tied and _EMBEDDING not in shared and assigned[_HEAD].format == assigned[_EMBEDDING].format:
         shared[_HEAD] = _EMBEDDING
     own = [p for p in parameters if p.name not in shared]
     formats = {p.name: assigned[p.name].format for p in parameters}
     keys = {p.name: _packing_key(assigned[p.name], sources.get(p.name)) for p in own}
+    # A key of its own keeps a parameter out of every group.
+    keys |= {name: name for name in choices.separate}
     parents = pack_parameters(own, formats, separate, keys)
-    uses, divisors = _list_uses(parameters, assigned, sources)
+    uses, divisors = _list_uses(parameters, assigned, sources, choices)
     return Inventory(parents, divisors, _bind(parameters, parents, shared), uses)
 
 
@@ -73,20 +82,27 @@ def _bind(
         for name, begin, end in parent.ranges
     }
     bindings = {p.name: found[p.name] for p in parameters if p.name not in shared}
-    return bindings | {name: found[target] for name, target in shared.items()}
+    # A recipe may share with a tied head, which itself shares.
+    ends = {name: shared.get(target, target) for name, target in shared.items()}
+    return bindings | {name: found[target] for name, target in ends.items()}
 
 
 def _list_uses(
     parameters: Sequence[Parameter],
     assigned: Mapping[str, Assignment],
     sources: Mapping[str, ParameterSource],
+    choices: Choices,
 ) -> tuple[tuple[Use, ...], dict[str, np.float32]]:
     uses: list[Use] = []
     divisors: dict[str, np.float32] = {}
     for p in parameters:
-        divisor = _input_divisor(p, assigned[p.name], sources) if p.inputs else None
-        policy = _policy(assigned[p.name].format, divisor)
+        stored = _input_divisor(p, assigned[p.name], sources) if p.inputs else None
+        format = assigned[p.name].format
         for site in p.inputs:
+            choice = choices.uses.get((p.name, site))
+            policy, divisor = _policy(format, stored), stored
+            if choice is not None:
+                policy, divisor = _follow(choice, format, stored, f"{p.name} @ {site}")
             roles = _NO_AUXILIARIES
             if divisor is not None:
                 id = f"auxiliary/{len(divisors):06d}"
@@ -94,6 +110,23 @@ def _list_uses(
                 roles = MappingProxyType({INPUT_DIVISOR: Binding((Part(id, 0, 1),), True)})
             uses.append(Use(p.name, site, policy, roles))
     return tuple(uses), divisors
+
+
+def _follow(
+    choice: UseChoice, format: str, stored: np.float32 | None, where: str
+) -> tuple[str, np.float32 | None]:
+    """Return policy and divisor; only products that may run in four bits keep a divisor."""
+    if choice.divisor is not None and format != nf.NVFP4:
+        raise UsageError(
+            f"{INPUT_DIVISOR} belongs to nvfp4 weights", where=where, got=format, want=nf.NVFP4
+        )
+    divisor = stored if choice.divisor is None else choice.divisor
+    policy = choice.policy or _policy(format, divisor)
+    if policy != ALLOW_A4:
+        return policy, None
+    if format == nf.NVFP4 and divisor is None:
+        raise UsageError(f"{ALLOW_A4} on nvfp4 needs an {INPUT_DIVISOR}", where=where)
+    return policy, divisor
 
 
 def _input_divisor(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.component_configs import component_configs
 from ninfer_formats.inventories.geometry import ModelGeometry
 from ninfer_formats.inventories.packing import Parent
-from ninfer_formats.inventories.parameters import list_parameters
+from ninfer_formats.inventories.parameters import Parameter, list_parameters
 from ninfer_formats.inventories.profiles import Profile, build_profile
 from ninfer_formats.write_plan import (
     DirectoryDraft,
@@ -29,6 +29,7 @@ from ninfer_formats.write_plan import (
 from ninfer_tools.convert.fingerprint import read_fingerprint
 from ninfer_tools.convert.inventory import Inventory, build_inventory
 from ninfer_tools.convert.proposal import choose_tokens, default_rows, read_counts
+from ninfer_tools.convert.recipe import Choices, RecipeError, apply_recipe, list_notices
 from ninfer_tools.convert.request import OpenedSource, Request
 from ninfer_tools.convert.rules import Assignment, assign_formats
 from ninfer_tools.convert.sources.mapping import SourceMap, map_sources
@@ -76,6 +77,8 @@ def plan_conversion(
         return found, None
     try:
         return found, _plan(request, opened, found, found.geometry, weights)
+    except RecipeError:  # its traceback is worth showing under --debug
+        raise
     except NinferError as error:
         return replace(found, problems=(error,)), None
 
@@ -95,9 +98,12 @@ def _plan(
     rows = None if tokens is None else len(tokens)
     parameters = list_parameters(geometry, found.components, rows)
     profile = build_profile(request.profile, geometry, name.lower())
-    assigned = assign_formats(parameters, profile, sources, request.rules)
+    choices = _follow_recipe(request, opened, found, parameters, profile, sources)
+    shared = choices.shared
+    parameters = tuple(p._replace(alias_of=shared.get(p.name, p.alias_of)) for p in parameters)
+    assigned = assign_formats(parameters, profile, sources, request.rules, choices.assigned)
     tied = geometry.text.tie_word_embeddings
-    inventory = build_inventory(parameters, assigned, sources, tied, profile.separate)
+    inventory = build_inventory(parameters, assigned, sources, tied, profile.separate, choices)
     literals = resources | _literals(inventory, tokens)
     identity = _identify(opened, assigned, literals, weights)
     draft = _draft(geometry, resources, inventory, rows)
@@ -109,8 +115,26 @@ def _plan(
     parents = {parent.id: parent for parent in inventory.parents}
     return ConversionPlan(
         found, geometry, sources, assigned, parents, literals, written, digest, rows or 0,
-        (*found.notices, *notices),
+        (*found.notices, *notices, *list_notices(choices)),
     )  # fmt: skip
+
+
+def _follow_recipe(
+    request: Request,
+    opened: Mapping[str, OpenedSource],
+    found: Preflight,
+    parameters: Sequence[Parameter],
+    profile: Profile,
+    sources: Mapping[str, ParameterSource],
+) -> Choices:
+    if request.recipe is None:
+        return Choices()
+    before = assign_formats(parameters, profile, sources, ())
+    labels = {name: item.checkpoint.label for name, item in opened.items()}
+    config = opened["base"].checkpoint.config
+    return apply_recipe(
+        request.recipe, parameters, before, sources, config, found.components, labels
+    )
 
 
 def _choose_resources(
@@ -209,8 +233,10 @@ def _provenance(
     request: Request, opened: Mapping[str, OpenedSource], profile: Profile, identity: str
 ) -> dict[str, Any]:
     """Return what the directory says of its making: nothing that depends on machine or folder."""
+    recipe = {} if request.recipe is None else {"recipe": request.recipe.as_record()}
     return {
         **CONVERTER,
+        **recipe,
         "profile": profile.name,
         "set": [rule.text for rule in request.rules],
         "sources": {name: _pin(item) for name, item in opened.items()},

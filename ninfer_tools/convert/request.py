@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats.errors import UsageError
+from ninfer_tools.convert.recipe import RecipeFile
 from ninfer_tools.convert.rules import FormatRule
 from ninfer_tools.convert.sources.checkpoint import Checkpoint, open_checkpoint
 from ninfer_tools.convert.sources.mapping import SOURCE_NAMES
@@ -34,6 +35,7 @@ class Request:
     profile: str = "nvfp4"
     components: tuple[str, ...] | None = None
     rules: tuple[FormatRule, ...] = ()
+    recipe: RecipeFile | None = None
     resources: Mapping[str, bytes] = field(default_factory=dict)
     proposal_rows: int | None = None
     ranking: Path | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.codecs.encoding import METHODS
@@ -20,6 +21,7 @@ _EMBEDDINGS = ("token_embedding", "predecessor_codebook", "successor_codebook")
 _SETTABLE = {name: name for name in METHODS if name != nf.INT32} | _SHORT_NAMES
 # The best method of each format, where it is not the first one.
 _PREFERRED = {nf.NVFP4: "search"}
+_NOTHING: Mapping[str, Assignment] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,33 @@ def parse_rule(text: str) -> FormatRule:
     return FormatRule(text, glob, format, method or None)
 
 
+def read_format(name: str) -> str:
+    """Return the canonical name of a format that can be chosen; UsageError for others."""
+    if name not in _SETTABLE:
+        raise UsageError("unknown format", got=name, want=", ".join(_SETTABLE))
+    return _SETTABLE[name]
+
+
 def assign_formats(
     parameters: Sequence[Parameter],
     profile: Profile,
     sources: Mapping[str, ParameterSource],
     rules: Sequence[FormatRule],
+    chosen: Mapping[str, Assignment] = _NOTHING,
 ) -> dict[str, Assignment]:
-    """Return the assignment of every parameter: profile, then stored codes, then the last rule.
+    """Return the assignment of every parameter: profile, stored codes, `chosen`, the last rule.
 
     Raises UsageError for a rule that reaches no parameter, or a matrix format on something else.
     """
     found = {p.name: _assign(p, profile, sources.get(p.name)) for p in parameters}
+    found |= chosen
     for rule in rules:
         reached = [p for p in parameters if _is_free(p) and rule.reaches(p)]
         if not reached:
             raise UsageError("--set reaches no parameter", got=rule.text)
         for p in reached:
-            found[p.name] = _apply(rule, p, sources.get(p.name))
+            source = sources.get(p.name)
+            found[p.name] = choose_format(p, source, rule.format, rule.method, rule.text)
     shared = {p.name: found[p.alias_of] for p in parameters if p.alias_of is not None}
     return found | shared
 
@@ -94,19 +106,25 @@ def _assign(p: Parameter, profile: Profile, source: ParameterSource | None) -> A
     return Assignment(format, _default_method(format), "profile")
 
 
-def _apply(rule: FormatRule, p: Parameter, source: ParameterSource | None) -> Assignment:
-    if METHODS[rule.format] != ("cast",) and len(p.shape) != 2:
+def choose_format(
+    p: Parameter, source: ParameterSource | None, format: str, method: str | None, origin: str
+) -> Assignment:
+    """Return the assignment of a format that was asked for; stored codes in it are kept.
+
+    Raises UsageError for a matrix format on something else, and for a method on stored codes.
+    """
+    if METHODS[format] != ("cast",) and len(p.shape) != 2:
         raise UsageError(
-            f"{rule.format} holds matrices only", where=p.name, got=list(p.shape), want="[N, K]"
+            f"{format} holds matrices only", where=p.name, got=list(p.shape), want="[N, K]"
         )
-    if _import_format(p, source) == rule.format:
-        if rule.method is not None:
+    if _import_format(p, source) == format:
+        if method is not None:
             raise UsageError(
                 "the source holds this format already and its codes are taken over untouched",
-                where=p.name, got=rule.text, remedy=f"write {rule.glob}={rule.format}",
+                where=p.name, got=f"{format}:{method}", remedy=f"ask for {format} without a method",
             )  # fmt: skip
-        return Assignment(rule.format, IMPORT, rule.text)
-    return Assignment(rule.format, rule.method or _default_method(rule.format), rule.text)
+        return Assignment(format, IMPORT, origin)
+    return Assignment(format, method or _default_method(format), origin)
 
 
 def _import_format(p: Parameter, source: ParameterSource | None) -> str | None:
