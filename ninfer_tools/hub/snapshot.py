@@ -176,7 +176,7 @@ def _cached_commit(reference: HubReference, error: UnreachableError) -> str:
         found = HfApi().resolve_revision(
             reference.repository, revision=reference.revision, local_files_only=True
         )
-    except Exception:
+    except Exception:  # whatever the cache lacks, being offline is what the user can mend
         raise error from None
     return found.resolved
 
