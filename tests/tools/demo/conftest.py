@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
+from builders.answers import Answer
 from builders.packed_files import save_packed
 from ninfer_tools.cli import app
 from ninfer_tools.demo.manifest import Manifest
-
-
-class Answer(NamedTuple):
-    """What one call gave."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def record(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import pytest
 from huggingface_hub import close_session, constants
 from typer.testing import CliRunner
 
+from builders.answers import Answer
 from builders.artifact_bytes import save_multi_file, save_small
 from builders.hub_server import HubServer
 from ninfer_tools.cli import app
 
 REPOSITORY = "someone/Model-NInfer"
-
-
-class Answer(NamedTuple):
-    """What one call gave."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def record(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def failure(self) -> str:
-        """The last line: every failure is exactly one, after the notices of the way there."""
-        return self.err.splitlines()[-1]
 
 
 @pytest.fixture

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from builders.answers import Answer
 from ninfer_tools.cli import app
 from ninfer_tools.synthetic.artifact import write_synthetic
 from ninfer_tools.synthetic.specification import parse_spec
 
 SPEC = "qwen3.5-0.8b:groupwise-int:layers=1:vocab=600:components=text:proposal=300"
-
-
-class Answer(NamedTuple):
-    """What one call gave."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def record(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture
