@@ -1,0 +1,5 @@
+"""Layer normalisation with bias, for the vision tower."""
+
+from ninfer_kernels.layernorm.op import layernorm
+
+__all__ = ["layernorm"]

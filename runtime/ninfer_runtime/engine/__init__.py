@@ -1,0 +1,1 @@
+"""Rounds: who runs, what runs, what comes out."""

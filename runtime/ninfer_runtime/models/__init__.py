@@ -1,0 +1,1 @@
+"""Model families: geometry, weights and forward passes."""

@@ -1,0 +1,1 @@
+"""What a sequence leaves on the device between rounds."""

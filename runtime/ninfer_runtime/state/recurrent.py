@@ -1,0 +1,86 @@
+"""Recurrent state of the Gated DeltaNet layers: one slot for a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ninfer_formats.inventories.geometry import TextGeometry
+from ninfer_kernels.gated_delta import ReplayRecords, allocate_records
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """State of one layer over all slots.
+
+    `state` fp32 [S, nv, Dv, Dk]; `window` [S, 3 + W, C] holds raw projected columns, three of
+    history first; `records` are the updates of the newest columns that are not folded in yet.
+    """
+
+    state: torch.Tensor
+    window: torch.Tensor
+    records: ReplayRecords
+
+    @property
+    def planes(self) -> tuple[torch.Tensor, ...]:
+        """Every tensor, slot first."""
+        records = self.records
+        return self.state, self.window, records.key, records.update, records.decay
+
+
+@dataclass(frozen=True)
+class RecurrentState:
+    """Every layer's state; `accepted` int32 [S] counts the pending records of a slot."""
+
+    layers: tuple[RecurrentLayer, ...]
+    accepted: torch.Tensor
+
+    @property
+    def planes(self) -> tuple[torch.Tensor, ...]:
+        return (*(plane for layer in self.layers for plane in layer.planes), self.accepted)
+
+    def reset(self, slot: int) -> None:
+        """Empty a slot: the state before the first token. Poisoned values do not survive it."""
+        for plane in self.planes:
+            plane[slot].zero_()
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy slot `source` over slot `target`."""
+        for plane in self.planes:
+            plane[target].copy_(plane[source])
+
+
+def allocate_recurrent(
+    text: TextGeometry,
+    layers: int,
+    slots: int,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> RecurrentState:
+    """Return empty state of `layers` layers and `slots` slots for rounds of up to `width`."""
+    channels = 2 * text.linear_key_size + text.linear_value_size
+    heads, key_dim = text.linear_num_value_heads, text.linear_key_head_dim
+    shape = (slots, heads, text.linear_value_head_dim, key_dim)
+    history = text.linear_conv_kernel_dim - 1
+
+    def allocate_layer() -> RecurrentLayer:
+        return RecurrentLayer(
+            torch.zeros(shape, dtype=torch.float32, device=device),
+            torch.zeros(slots, history + width, channels, dtype=dtype, device=device),
+            allocate_records(
+                slots,
+                width,
+                key_heads=text.linear_num_key_heads,
+                value_heads=heads,
+                key_dim=key_dim,
+                value_dim=text.linear_value_head_dim,
+                device=device,
+            ),
+        )
+
+    return RecurrentState(
+        tuple(allocate_layer() for _ in range(layers)),
+        torch.zeros(slots, dtype=torch.int32, device=device),
+    )

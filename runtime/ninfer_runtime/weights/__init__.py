@@ -1,0 +1,1 @@
+"""From stored objects to tensors on the device, in the order the model wants them."""
