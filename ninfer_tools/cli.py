@@ -12,9 +12,25 @@ from typing import Annotated, Any
 
 import typer
 
+from ninfer_tools.cli_options import (
+    Calibrate,
+    CalibrationTokens,
+    Cap,
+    File,
+    ForcePlot,
+    Json,
+    Plot,
+    RankingCorpus,
+    Recipe,
+    SavedCalibration,
+    SaveRanking,
+    Synthetic,
+    add_run,
+)
+
 app = typer.Typer(
     name="ninfer",
-    help="Convert, inspect, check, migrate and fetch .ninfer artifacts.",
+    help="Convert, inspect, check, migrate, fetch and run .ninfer artifacts.",
     epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage, 130 "
     "interrupted. "
     "Every command takes --debug, which shows the traceback behind an error.",
@@ -24,21 +40,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-File = Annotated[
-    Path | None, typer.Argument(help="Entry file of the artifact.", show_default=False)
-]
-Synthetic = Annotated[
-    str | None,
-    typer.Option(
-        help="Instead of FILE: a made-up artifact, e.g. qwen3.8-27b:nvfp4:layers=4.",
-        metavar="SPEC",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Cap = Annotated[
-    int, typer.Option("--max-directory-mib", help="Refuse larger directories.", min=1, max=65536)
-]
 
 
 def _dispatch(module: str, json_output: bool, **options: Any) -> None:
@@ -271,10 +272,10 @@ def convert_command(
             "--set", help="Format of matching parameters.", metavar="GLOB=FORMAT[:METHOD]"
         ),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Python code that chooses formats.", metavar="FILE.py[:FUNC]"),
-    ] = None,
+    recipe: Recipe = None,
+    calibrate: Calibrate = None,
+    calibration: SavedCalibration = None,
+    calibration_tokens: CalibrationTokens = None,
     resources: Annotated[
         list[str] | None,
         typer.Option("--resource", help="Replace a frontend file.", metavar="ROLE=FILE"),
@@ -289,6 +290,8 @@ def convert_command(
         Path | None,
         typer.Option(help="Token counts for the shortlist, int64.", metavar="FILE.i64"),
     ] = None,
+    ranking_corpus: RankingCorpus = None,
+    save_ranking: SaveRanking = None,
     name: Annotated[str | None, typer.Option(help="Name of the model in the artifact.")] = None,
     container: Annotated[int, typer.Option(help="Container version.", min=2, max=3)] = 3,
     max_file_bytes: Annotated[
@@ -297,6 +300,9 @@ def convert_command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     require_pinned: Annotated[
         bool, typer.Option("--require-pinned", help="Refuse branches and tags of the hub.")
+    ] = False,
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Write artifact-manifest.json beside FILE.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan only, write nothing.")] = False,
     resume: Annotated[
@@ -316,15 +322,21 @@ def convert_command(
         components=components,
         rules=rules or [],
         recipe=recipe,
+        calibrate=calibrate,
+        calibration=calibration,
+        calibration_tokens=calibration_tokens,
         resources=resources or [],
         proposal_rows=proposal_rows,
         no_proposal=no_proposal,
         ranking=ranking,
+        ranking_corpus=ranking_corpus,
+        save_ranking=save_ranking,
         name=name,
         container=container,
         max_file_bytes=max_file_bytes,
         device=device,
         require_pinned=require_pinned,
+        manifest=manifest,
         dry_run=dry_run,
         resume=resume,
         force=force,
@@ -344,6 +356,8 @@ def verify_command(
     samples: Annotated[
         int | None, typer.Option(help="Compare only so many rows of each parameter.", min=1)
     ] = None,
+    plot: Plot = None,
+    force: ForcePlot = False,
     max_directory_mib: Cap = 256,
     json_output: Json = False,
 ) -> None:
@@ -355,6 +369,8 @@ def verify_command(
         against=against,
         sources=sources or [],
         samples=samples,
+        plot=plot,
+        force=force,
         max_directory_bytes=max_directory_mib << 20,
     )
 
@@ -371,3 +387,6 @@ def demo_command(
 ) -> None:
     """Say what the bundled demo checkpoint is and scores, or where it lies."""
     _dispatch("demo.command", json_output, part=part, path=path)
+
+
+add_run(app, _dispatch)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ninfer_formats.reader import Artifact, open_artifact
 from ninfer_tools.console import format_table, print_json
+from ninfer_tools.convert.error_plot import check_picture, draw_errors
+from ninfer_tools.convert.progress import show_conversion
 from ninfer_tools.convert.request import Request, open_sources, parse_named_sources
+from ninfer_tools.convert.sources.parameter_source import ParameterSource
 from ninfer_tools.convert.sources.preflight import Preflight, find_problems
-from ninfer_tools.convert.verification import Comparison, compare_parameters
+from ninfer_tools.convert.verification import Comparison, compare_parameters, count_values
 
 WORST = 10
 _TOKEN_IDS = "proposal/token_ids"
@@ -22,18 +26,26 @@ def run(
     against: str,
     sources: list[str],
     samples: int | None = None,
+    plot: Path | None = None,
+    force: bool = False,
     max_directory_bytes: int,
     json_output: bool,
 ) -> int:
     """Compare; return 0 when every parameter is within its bound, else 1."""
+    if plot is not None:
+        check_picture(plot, force)
     artifact = open_artifact(file, max_directory_bytes=max_directory_bytes)
     found = _read_sources(artifact, against, sources)
     if found.problems or found.sources is None:
         for problem in found.problems:
             print(str(problem), file=sys.stderr)
         return 1
-    compared = compare_parameters(artifact, found.sources.sources, samples)
+    compared = _compare(artifact, found.sources.sources, samples)
     record = _describe(artifact, compared, samples)
+    if plot is not None:
+        parameters = {name: item.parameter for name, item in found.sources.sources.items()}
+        draw_errors(compared, parameters, artifact.path.name, plot)
+        record["plot"] = str(plot)
     print_json(record) if json_output else _show(record)
     return 1 if record["outside"] else 0
 
@@ -47,6 +59,17 @@ def _read_sources(artifact: Artifact, against: str, named: list[str]) -> Preflig
         ids = artifact.parameter(_TOKEN_IDS).decode()
     resources = {role: artifact.resource(role, owner) for owner, role in artifact.resources}
     return find_problems(checkpoints, tuple(artifact.components), ids, resources)
+
+
+def _compare(
+    artifact: Artifact, sources: Mapping[str, ParameterSource], samples: int | None
+) -> list[Comparison]:
+    # As if every value were a bfloat16, which most are.
+    with show_conversion(2 * count_values(sources, samples)) as (advance, announce):
+        announce("comparing")
+        return compare_parameters(
+            artifact, sources, samples, advance=lambda values: advance(2 * values)
+        )
 
 
 def _describe(
@@ -78,6 +101,8 @@ def _show(record: dict[str, Any]) -> None:
             print(f"{title}:")
             print(format_table([head, *rows]))
     state = f"{len(record['outside'])} outside their bound" if record["outside"] else "all within"
+    if "plot" in record:
+        print(f"picture: {record['plot']}")
     print(f"verdict: {state}")
 
 

@@ -18,26 +18,74 @@ from ninfer_formats.tensors import decode_rows
 from ninfer_tools.convert.packing import Piece
 
 _STRIPS, _STRIP_ROWS = 8, 32
+# From 10,000 values on, the linear algebra library would spread a product over threads of its own,
+# which meet after every product: slow, collapsing on a busy machine, and in no fixed order.
+_RUN_VALUES = 8192
+_CHUNK_RUNS = 16
+F64 = NDArray[np.float64]
+
+
+class SumScratch:
+    """Buffers for one thread: values in float64 as [runs, 8192], zeros past the last one."""
+
+    def __init__(self, most: int = _CHUNK_RUNS * _RUN_VALUES) -> None:
+        """`most` is the number of values that will ever be added at a time."""
+        runs = min(_CHUNK_RUNS, max(1, -(-most // _RUN_VALUES)))
+        self.values = runs * _RUN_VALUES
+        self._buffers = np.empty((3, self.values))
+
+    def fill(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[F64, F64, F64]:
+        """Return at most `values` values, others, and their differences, in whole runs."""
+        runs = -(-a.size // _RUN_VALUES)
+        buffers = self._buffers[:, : runs * _RUN_VALUES]
+        buffers[:2, a.size :] = 0
+        buffers[0, : a.size] = a
+        buffers[1, : a.size] = b
+        np.subtract(buffers[0], buffers[1], out=buffers[2])
+        left, right, gap = buffers.reshape(3, runs, _RUN_VALUES)
+        return left, right, gap
+
+
+def _dot(a: F64, b: F64) -> float:
+    """Return the sum of products: of each run first, then of the runs."""
+    return float(np.matmul(a[:, None, :], b[:, :, None]).sum())
 
 
 class ErrorSums:
-    """Sums over pairs of source and stored values, in float64."""
+    """Sums over pairs of source and stored values, in float64.
+
+    They do not depend on the number of threads: products are summed by runs of 8192 values.
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.squares = self.stored_squares = self.products = self.errors = self.largest = 0.0
 
-    def add(self, source: NDArray[Any], stored: NDArray[Any]) -> None:
-        """Count values of equal shape."""
-        a = source.reshape(-1).astype(np.float64)
-        b = stored.reshape(-1).astype(np.float64)
-        gap = a - b
+    def add(
+        self, source: NDArray[Any], stored: NDArray[Any], scratch: SumScratch | None = None
+    ) -> None:
+        """Count values of equal shape; `scratch` spares an allocation where calls are many."""
+        a, b = source.reshape(-1), stored.reshape(-1)
+        scratch = scratch or SumScratch(a.size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for begin in range(0, a.size, scratch.values):
+                end = min(begin + scratch.values, a.size)
+                self._add_chunk(*scratch.fill(a[begin:end], b[begin:end]))
         self.count += a.size
-        self.squares += float(a @ a)
-        self.stored_squares += float(b @ b)
-        self.products += float(a @ b)
-        self.errors += float(gap @ gap)
-        self.largest = max(self.largest, float(np.abs(gap).max(initial=0.0)))
+
+    def merge(self, other: ErrorSums) -> None:
+        """Add the sums over other values."""
+        for name in ("count", "squares", "stored_squares", "products", "errors"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.largest = float(np.maximum(self.largest, other.largest))
+
+    def _add_chunk(self, a: F64, b: F64, gap: F64) -> None:
+        self.squares += _dot(a, a)
+        self.stored_squares += _dot(b, b)
+        self.products += _dot(a, b)
+        self.errors += _dot(gap, gap)
+        # Unlike `max`, these carry a NaN on.
+        self.largest = float(np.maximum(self.largest, np.maximum(gap.max(), -gap.min())))
 
     @property
     def relative(self) -> float:

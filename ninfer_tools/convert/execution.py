@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ninfer_formats.errors import NinferError, NumericError
 from ninfer_formats.inventories.packing import Parent
 from ninfer_formats.output_target import OutputTarget
-from ninfer_tools.convert.error_figures import ErrorSample
-from ninfer_tools.convert.packing import ParentRows, plane_gaps
+from ninfer_tools.convert.devices import Device, choose_device
+from ninfer_tools.convert.error_figures import ErrorSample, ErrorSums
+from ninfer_tools.convert.ordered_pool import OrderedPool
+from ninfer_tools.convert.packing import ParentRows, Piece, plane_gaps
 from ninfer_tools.convert.plan import ConversionPlan
 from ninfer_tools.convert.progress import Advance, Announce
 from ninfer_tools.convert.rules import IMPORT
 from ninfer_tools.convert.workplace import ResumableWriter, Workplace, open_workplace
-
-if TYPE_CHECKING:
-    from ninfer_tools.convert.encoders import RowEncoder, TileWorkers
+from ninfer_tools.convert.write_behind import WriteBehind
 
 # Finished objects are made durable and journalled after so many bytes or seconds.
 SYNC_BYTES = 64 << 20
@@ -42,11 +43,14 @@ def execute(
     A record has `seconds` and, where values were rounded, `errors`. Raises NumericError naming
     tensor and row for NaN and infinity, NinferError when the disk fills up.
     """
-    from ninfer_tools.convert.encoders import TileWorkers
-
+    chosen = choose_device(device)
     try:
-        with open_workplace(target, plan.digest, resume) as workplace:
-            run = _Run(plan, workplace, TileWorkers(device), advance, announce)
+        with (
+            open_workplace(target, plan.digest, resume) as workplace,
+            WriteBehind(chosen.waiting_bytes) as behind,
+            OrderedPool(chosen.readers, 1, "read-ahead") as ahead,
+        ):
+            run = _Run(plan, workplace, chosen, (ahead, behind), advance, announce)
             run.write_literals()
             run.write_parents()
             return dict(workplace.journal.done)
@@ -60,15 +64,20 @@ def execute(
 
 
 class _Run:
+    """Encodes on the calling thread, reads ahead of it on others, and writes behind it: figures,
+    bytes, durability and journal are the jobs of one thread, in this order for every object."""
+
     def __init__(
         self,
         plan: ConversionPlan,
         workplace: Workplace,
-        workers: TileWorkers,
+        device: Device,
+        lines: tuple[OrderedPool, WriteBehind],
         advance: Advance,
         announce: Announce,
     ) -> None:
-        self._plan, self._workplace, self._workers = plan, workplace, workers
+        self._plan, self._workplace, self._device = plan, workplace, device
+        self._ahead, self._behind = lines
         self._advance, self._announce = advance, announce
         self._writer = ResumableWriter(plan.written, workplace.publication, advance)
         self._pending: dict[str, Any] = {}
@@ -79,66 +88,65 @@ class _Run:
             self._writer.write(id, data)
 
     def write_parents(self) -> None:
-        done = self._workplace.journal.done
+        done = set(self._workplace.journal.done)
         for id, parent in self._plan.parents.items():
             if id in done:
-                self._writer.skip(id)
-                self._advance(parent.bytes)
+                self._behind.put(partial(self._skip, parent))
             elif id not in self._plan.literals:
                 self._announce(parent.ranges[0].parameter)
                 begin = time.monotonic()
                 errors = self._write_parent(parent)
                 seconds = round(time.monotonic() - begin, 3)
-                self._finish(parent, {"seconds": seconds, "errors": errors})
+                self._behind.put(partial(self._close, parent, seconds, errors))
+        self._behind.drain()
         self._sync()
         self._writer.check_complete()
 
-    def _write_parent(self, parent: Parent) -> dict[str, Any] | None:
+    def _write_parent(self, parent: Parent) -> ErrorSums | None:
         rows = ParentRows(parent, [self._plan.sources[r.parameter] for r in parent.ranges])
         method = self._plan.assigned[parent.ranges[0].parameter].method
         if method == IMPORT:
-            for begin, end in rows.blocks():
-                for offset, data in rows.import_pieces(begin, end):
-                    self._writer.write(parent.id, data, offset)
-            for offset, data in plane_gaps(parent):
-                self._writer.write(parent.id, data, offset)
+            for _, pieces in self._ahead.stream(rows.import_pieces, rows.blocks()):
+                self._put(parent, pieces)
+            self._put(parent, plane_gaps(parent))
             return None
         return self._encode(parent, rows, method)
 
-    def _encode(self, parent: Parent, rows: ParentRows, method: str) -> dict[str, Any] | None:
+    def _encode(self, parent: Parent, rows: ParentRows, method: str) -> ErrorSums | None:
         from ninfer_tools.convert.encoders import RowEncoder
 
-        encoder = RowEncoder(parent.format, parent.shape, method, self._workers)
+        encoder = RowEncoder(parent.format, parent.shape, method, self._device.workers)
         sample = None if rows.is_lossless else ErrorSample(parent)
-        with_check = method == "cast"
+        read = partial(self._device.read, rows, method)
+        blocks = list(rows.blocks(self._device.block_values))
         try:
-            encoder.prepare(lambda: (rows.read(begin, end) for begin, end in rows.blocks()))
-            for begin, end in rows.blocks():
-                if with_check:
-                    rows.check(begin, end)
-                self._encode_block(encoder, parent, begin, rows.read(begin, end), sample)
+            encoder.prepare(lambda: (b.staged for _, b in self._ahead.stream(read, blocks)))
+            for (begin, _), block in self._ahead.stream(read, blocks):
+                pieces = encoder.encode(block.staged, begin)
+                if sample is not None:
+                    job = partial(sample.add, begin, block.values, pieces, encoder.divisor)
+                    self._behind.put(job, block.values.nbytes)
+                self._put(parent, pieces)
         except NumericError as error:
             for begin, end in rows.blocks():
                 rows.check(begin, end)
             error.where = f"{parent.ranges[0].parameter}: {error.where}"
             raise
-        for piece in encoder.finish():
-            self._writer.write(parent.id, piece.data, piece.offset)
-        return sample.sums.as_record() if sample else None
+        self._put(parent, encoder.finish())
+        return sample.sums if sample else None
 
-    def _encode_block(
-        self,
-        encoder: RowEncoder,
-        parent: Parent,
-        begin: int,
-        block: NDArray[Any],
-        sample: ErrorSample | None,
-    ) -> None:
-        pieces = encoder.encode(block, begin)
-        for piece in pieces:
-            self._writer.write(parent.id, np.ascontiguousarray(piece.data), piece.offset)
-        if sample is not None:
-            sample.add(begin, block, pieces, encoder.divisor)
+    def _put(self, parent: Parent, pieces: Iterable[Piece]) -> None:
+        for offset, data in pieces:
+            job = partial(self._writer.write, parent.id, np.ascontiguousarray(data), offset)
+            self._behind.put(job, data.nbytes)
+
+    def _skip(self, parent: Parent) -> None:
+        self._writer.skip(parent.id)
+        self._advance(parent.bytes)
+
+    def _close(self, parent: Parent, seconds: float, errors: ErrorSums | None) -> None:
+        record = {"seconds": seconds, "errors": errors.as_record() if errors else None}
+        self._finish(parent, record)
 
     def _finish(self, parent: Parent, record: dict[str, Any]) -> None:
         self._pending[parent.id] = record

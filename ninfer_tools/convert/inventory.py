@@ -19,9 +19,10 @@ from ninfer_formats.directory import (
     Use,
 )
 from ninfer_formats.errors import UsageError
-from ninfer_formats.inventories.packing import Parent, pack_parameters
+from ninfer_formats.inventories.packing import Parent
 from ninfer_formats.inventories.parameters import Parameter
-from ninfer_tools.convert.recipe import Choices, UseChoice
+from ninfer_tools.convert.recipes.choices import Choices, UseChoice
+from ninfer_tools.convert.recipes.grouping import pack_with_groups
 from ninfer_tools.convert.rules import IMPORT, Assignment
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 
@@ -53,14 +54,20 @@ def build_inventory(
     Raises UsageError for a chosen policy or divisor that does not fit the weight's format.
     """
     shared = {p.name: p.alias_of for p in parameters if p.alias_of is not None}
-    if tied and _EMBEDDING not in shared and assigned[_HEAD].format == assigned[_EMBEDDING].format:
-        shared[_HEAD] = _EMBEDDING
+    grouped = {name for group in choices.groups for name in group}
+    if tied and not {_EMBEDDING, _HEAD} & {*shared, *grouped}:
+        ends = [(assigned[n].format, choices.computed.get(n)) for n in (_EMBEDDING, _HEAD)]
+        if ends[0] == ends[1]:
+            shared[_HEAD] = _EMBEDDING
     own = [p for p in parameters if p.name not in shared]
     formats = {p.name: assigned[p.name].format for p in parameters}
-    keys = {p.name: _packing_key(assigned[p.name], sources.get(p.name)) for p in own}
     # A key of its own keeps a parameter out of every group.
-    keys |= {name: name for name in choices.separate}
-    parents = pack_parameters(own, formats, separate, keys)
+    keys: dict[str, object] = {name: name for name in choices.separate}
+    keys |= {
+        p.name: _packing_key(assigned[p.name], sources.get(p.name))
+        for p in own if p.name not in keys
+    }  # fmt: skip
+    parents = pack_with_groups(own, formats, separate, keys, choices.groups)
     uses, divisors = _list_uses(parameters, assigned, sources, choices)
     return Inventory(parents, divisors, _bind(parameters, parents, shared), uses)
 

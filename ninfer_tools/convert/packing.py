@@ -40,10 +40,10 @@ class ParentRows:
         kinds = _LOSSLESS.get(self.parent.format, ())
         return all(m.kind == DIRECT and m.dtype in kinds for m in self.members)
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield row ranges of about 4M values, cut at multiples of 128 rows."""
+    def blocks(self, values: int = BLOCK_VALUES) -> Iterator[tuple[int, int]]:
+        """Yield row ranges of about so many values, cut at multiples of 128 rows."""
         width = max(1, sum(m.rows * m.columns for m in self.members) // self.rows)
-        step = max(1, BLOCK_VALUES // width // TILE_ROWS) * TILE_ROWS
+        step = max(1, values // width // TILE_ROWS) * TILE_ROWS
         for begin in range(0, self.rows, step):
             yield begin, min(begin + step, self.rows)
 
@@ -58,12 +58,16 @@ class ParentRows:
         return block.reshape(end - begin, *self.parent.shape[1:])
 
     def check(self, begin: int, end: int) -> None:
-        """Raise NumericError naming tensor, row and column of the first NaN or infinity."""
+        """Raise NumericError naming tensor, row and column of the first NaN or infinity, or of the
+        first value that is too large for the parent's format."""
         for member, a, b in self._cut(begin, end):
             if member.kind == DIRECT:
                 finite_checks.check_words(member, a, member.read_words(a, b))
             else:
                 finite_checks.check_values(member, a, member.read_values(a, b))
+            if not self.is_lossless:
+                values = member.read_values(a, b)
+                finite_checks.check_range(member, a, values, self.parent.format)
 
     def import_pieces(self, begin: int, end: int) -> list[Piece]:
         """Return (offset in the parent, bytes) of rows whose stored codes are taken over."""

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.directory import Component, Proposal
-from ninfer_formats.errors import NinferError
+from ninfer_formats.directory import Component, Identity, Proposal
+from ninfer_formats.errors import NinferError, UsageError
 from ninfer_formats.inventories.component_configs import component_configs
 from ninfer_formats.inventories.geometry import ModelGeometry
 from ninfer_formats.inventories.packing import Parent
 from ninfer_formats.inventories.parameters import Parameter, list_parameters
-from ninfer_formats.inventories.profiles import Profile, build_profile
+from ninfer_formats.inventories.profiles import Profile
 from ninfer_formats.write_plan import (
     DirectoryDraft,
     WritePlan,
@@ -26,17 +26,31 @@ from ninfer_formats.write_plan import (
     place_objects,
     plan_v3,
 )
+from ninfer_tools.convert.calibration.divisors import (
+    Activation,
+    add_divisors,
+    list_activations,
+    list_calibration_notices,
+)
+from ninfer_tools.convert.calibration.identity import identify_sources
+from ninfer_tools.convert.calibration.record import check_fit
+from ninfer_tools.convert.collector import pause_collector
+from ninfer_tools.convert.container2 import ContractRefusal, choose_profile, to_container2
 from ninfer_tools.convert.fingerprint import read_fingerprint
 from ninfer_tools.convert.inventory import Inventory, build_inventory
-from ninfer_tools.convert.proposal import choose_tokens, default_rows, read_counts
-from ninfer_tools.convert.recipe import Choices, RecipeError, apply_recipe, list_notices
+from ninfer_tools.convert.proposal import Ranking, choose_tokens, default_rows, rank_tokens
+from ninfer_tools.convert.recipe import apply_recipe
+from ninfer_tools.convert.recipes.choices import Choices, list_notices
+from ninfer_tools.convert.recipes.computed_source import follow_functions
+from ninfer_tools.convert.recipes.recipe_file import RecipeError
 from ninfer_tools.convert.request import OpenedSource, Request
 from ninfer_tools.convert.rules import Assignment, assign_formats
 from ninfer_tools.convert.sources.mapping import SourceMap, map_sources
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 from ninfer_tools.convert.sources.preflight import Preflight, find_problems
 from ninfer_tools.convert.sources.resources import ROLES
-from ninfer_tools.convert.sources.token_table import read_token_table
+from ninfer_tools.convert.sources.token_table import TOKENIZER
+from ninfer_tools.convert.unread_scales import list_unread_scales
 
 TOKEN_IDS = "proposal/token_ids"
 CONVERTER = {"converter": "ninfer", "rules": 1}
@@ -60,8 +74,12 @@ class ConversionPlan:
     digest: str
     proposal_rows: int
     notices: tuple[str, ...]
+    identity: Identity | None = None  # of version 2
+    activations: tuple[Activation, ...] = ()  # one per use
+    ranking: Ranking | None = None
 
 
+@pause_collector()
 def plan_conversion(
     request: Request, opened: Mapping[str, OpenedSource], weights: bool
 ) -> tuple[Preflight, ConversionPlan | None]:
@@ -77,6 +95,8 @@ def plan_conversion(
         return found, None
     try:
         return found, _plan(request, opened, found, found.geometry, weights)
+    except ContractRefusal as refusal:
+        return replace(found, problems=refusal.problems), None
     except RecipeError:  # its traceback is worth showing under --debug
         raise
     except NinferError as error:
@@ -93,36 +113,51 @@ def _plan(
     base = opened["base"]
     name = request.name or base.name
     resources = _choose_resources(request, base, found.components)
-    tokens, notices = _choose_proposal(request, base, found, geometry)
+    tokens, ranking = _choose_proposal(request, base, found, geometry, weights)
+    notices = () if ranking is None else ranking.notices
     sources = _map(opened, found, geometry, tokens).sources
     rows = None if tokens is None else len(tokens)
     parameters = list_parameters(geometry, found.components, rows)
-    profile = build_profile(request.profile, geometry, name.lower())
-    choices = _follow_recipe(request, opened, found, parameters, profile, sources)
+    profile = choose_profile(request.profile, request.container, geometry, name, resources)
+    choices = _follow_recipe(request, opened, found, geometry, parameters, profile, sources)
     shared = choices.shared
     parameters = tuple(p._replace(alias_of=shared.get(p.name, p.alias_of)) for p in parameters)
     assigned = assign_formats(parameters, profile, sources, request.rules, choices.assigned)
+    choices, sources = follow_functions(choices, parameters, assigned, sources)
     tied = geometry.text.tie_word_embeddings
-    inventory = build_inventory(parameters, assigned, sources, tied, profile.separate, choices)
+    calibrated = request.calibration
+    if calibrated is not None:
+        checkpoints = {key: item.checkpoint for key, item in opened.items()}
+        check_fit(calibrated, parameters, identify_sources(checkpoints, weights))
+    chosen = add_divisors(choices, calibrated, parameters, assigned, sources)
+    inventory = build_inventory(parameters, assigned, sources, tied, profile.separate, chosen)
+    activations = list_activations(inventory.uses, inventory.divisors, assigned, sources, choices)
     literals = resources | _literals(inventory, tokens)
-    identity = _identify(opened, assigned, literals, weights)
+    inputs = choices.identify(_hash_inputs(opened, assigned, literals, weights))
     draft = _draft(geometry, resources, inventory, rows)
-    draft = replace(
-        draft, metadata={"name": name}, provenance=_provenance(request, opened, profile, identity)
-    )
-    written = plan_v3(draft, request.output.name, request.max_file_bytes, None, identity.encode())
+    provenance = _provenance(request, opened, profile, inputs)
+    if ranking is not None:
+        provenance |= ranking.as_provenance()
+    draft = replace(draft, metadata={"name": name}, provenance=provenance)
+    written = plan_v3(draft, request.output.name, request.max_file_bytes, None, inputs.encode())
     digest = hashlib.sha256(b"".join(file.header for file in written.files)).hexdigest()
     parents = {parent.id: parent for parent in inventory.parents}
-    return ConversionPlan(
+    plan = ConversionPlan(
         found, geometry, sources, assigned, parents, literals, written, digest, rows or 0,
-        (*found.notices, *notices, *list_notices(choices)),
+        (*found.notices, *notices, *list_notices(choices), *list_unread_scales(sources, assigned),
+         *list_calibration_notices(calibrated, activations)), activations=activations,
+        ranking=ranking,
     )  # fmt: skip
+    if request.container == 2:
+        return to_container2(plan, draft, inputs, request.output.name)
+    return plan
 
 
 def _follow_recipe(
     request: Request,
     opened: Mapping[str, OpenedSource],
     found: Preflight,
+    geometry: ModelGeometry,
     parameters: Sequence[Parameter],
     profile: Profile,
     sources: Mapping[str, ParameterSource],
@@ -132,8 +167,11 @@ def _follow_recipe(
     before = assign_formats(parameters, profile, sources, ())
     labels = {name: item.checkpoint.label for name, item in opened.items()}
     config = opened["base"].checkpoint.config
+    tied = geometry.text.tie_word_embeddings
+    packed = build_inventory(parameters, before, sources, tied, profile.separate).parents
+    groups = tuple(tuple(r.parameter for r in p.ranges) for p in packed if len(p.ranges) > 1)
     return apply_recipe(
-        request.recipe, parameters, before, sources, config, found.components, labels
+        request.recipe, parameters, before, sources, config, found.components, labels, groups
     )
 
 
@@ -150,23 +188,32 @@ def _choose_resources(
 
 
 def _choose_proposal(
-    request: Request, base: OpenedSource, found: Preflight, geometry: ModelGeometry
-) -> tuple[np.ndarray | None, list[str]]:
+    request: Request,
+    base: OpenedSource,
+    found: Preflight,
+    geometry: ModelGeometry,
+    weights: bool,
+) -> tuple[np.ndarray | None, Ranking | None]:
     drafts = any(name not in ("text", "vision") for name in found.components)
     vocabulary = geometry.text.vocab_size
     given = {**base.checkpoint.resources, **request.resources}
-    table = read_token_table(given, base.checkpoint.label, vocabulary)
+    table = found.tokens
     rows = request.proposal_rows
     if rows is None:
         rows = default_rows(vocabulary, table.count) if drafts else 0
     if not rows:
-        return None, []
-    if request.ranking is not None:
-        counts = read_counts(request.ranking, vocabulary, table.count)
-        return choose_tokens(counts, table.special, rows), []
-    counts = np.zeros(table.count, np.int64)
-    notice = "the proposal head has no ranking: it holds the lowest ids and all special tokens"
-    return choose_tokens(counts, table.special, rows), [notice]
+        if request.ranking is not None or request.ranking_corpus:
+            raise UsageError(
+                "a ranking is given, but no proposal head would be made",
+                remedy="--proposal-rows N makes one",
+            )
+        return None, None
+    ranking = rank_tokens(
+        request.ranking, request.ranking_corpus, given.get(TOKENIZER), vocabulary, table.count,
+        # A plan that is made again after calibration counts then.
+        weights and not (request.calibration is not None and request.calibration.assumed),
+    )  # fmt: skip
+    return choose_tokens(ranking.counts, table.special, rows), ranking
 
 
 def _map(
@@ -211,7 +258,7 @@ def _draft(
     return DirectoryDraft(components, place_objects(objects), inventory.bindings, inventory.uses)
 
 
-def _identify(
+def _hash_inputs(
     opened: Mapping[str, OpenedSource],
     assigned: Mapping[str, Assignment],
     literals: Mapping[str, bytes],
@@ -230,17 +277,20 @@ def _identify(
 
 
 def _provenance(
-    request: Request, opened: Mapping[str, OpenedSource], profile: Profile, identity: str
+    request: Request, opened: Mapping[str, OpenedSource], profile: Profile, inputs_sha256: str
 ) -> dict[str, Any]:
     """Return what the directory says of its making: nothing that depends on machine or folder."""
     recipe = {} if request.recipe is None else {"recipe": request.recipe.as_record()}
+    given = request.calibration
+    calibration = {} if given is None else {"calibration": {"sha256": given.sha256}}
     return {
         **CONVERTER,
         **recipe,
+        **calibration,
         "profile": profile.name,
         "set": [rule.text for rule in request.rules],
         "sources": {name: _pin(item) for name, item in opened.items()},
-        "inputs_sha256": identity,
+        "inputs_sha256": inputs_sha256,
     }
 
 

@@ -1,18 +1,102 @@
-"""The shortlist of tokens of an indexed proposal head (rules V-20 to V-23)."""
+"""The shortlist of tokens of an indexed proposal head (rules V-20 to V-24, V-120 to V-126)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats.errors import NinferError, UsageError
 from ninfer_formats.inventories.family import PROPOSAL_ROWS
+from ninfer_formats.output_target import refuse_occupied, resolve_target
+from ninfer_tools.convert.ranking_corpus import (
+    CorpusCounts,
+    check_corpora,
+    count_tokens,
+    parse_corpora,
+    save_ranking,
+)
 
 LEAST_VOCABULARY = 65536
 _EVEN_ROWS = 128
+_UNCOUNTED = "texts of the ranking are counted when the conversion runs"
+_UNRANKED = "the proposal head has no ranking: it holds the lowest ids and all special tokens"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Counts int64 [tokens] that order a proposal head, and where they come from.
+
+    `record` is for the report; its `sha256` that of the ranking file they have or would make.
+    """
+
+    counts: NDArray[np.int64]
+    record: dict[str, Any]
+    notices: tuple[str, ...] = ()
+    corpus: CorpusCounts | None = None
+
+    def save(self, path: Path) -> None:
+        """Write what was counted as a ranking file."""
+        if self.corpus is not None:
+            save_ranking(self.corpus, path)
+
+    def as_provenance(self) -> dict[str, str]:
+        """Return what artifacts say: the same whether counts were read or made."""
+        if "sha256" not in self.record:
+            return {}
+        # A plan has the size of what it plans, so something stands for what is not counted yet.
+        return {"ranking_sha256": self.record["sha256"] or "0" * 64}
+
+
+def check_ranking(
+    file: Path | None, corpora: Sequence[str], saved: Path | None, no_proposal: bool, force: bool
+) -> tuple[Path, ...]:
+    """Return the files of `--ranking-corpus`; UsageError where options contradict each other."""
+    if corpora and (file is not None or no_proposal):
+        other = "--no-proposal" if no_proposal else "--ranking"
+        raise UsageError(f"{other} contradicts --ranking-corpus")
+    if saved is not None:
+        if not corpora:
+            raise UsageError("--save-ranking needs --ranking-corpus")
+        refuse_occupied(resolve_target(saved, {saved.name: 0}, force=force))
+    return parse_corpora(corpora)
+
+
+def rank_tokens(
+    file: Path | None,
+    corpora: Sequence[Path],
+    tokenizer: bytes | None,
+    vocabulary: int,
+    tokens: int,
+    count: bool,
+) -> Ranking:
+    """Return the ranking by a file, by texts, or by id; at most one of the two is given.
+
+    `vocabulary` is the number of embedding rows, `tokens` that of token ids. Without `count`,
+    texts are only looked at: counts are then zero.
+    """
+    if file is not None:
+        counts = read_counts(file, vocabulary, tokens)
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        return Ranking(counts, {"from": "file", "sha256": digest, "file": file.name})
+    zeros = np.zeros(tokens, np.int64)
+    if not corpora:
+        return Ranking(zeros, {"from": "token ids"}, (_UNRANKED,))
+    if tokenizer is None:
+        raise UsageError("--ranking-corpus needs a tokenizer.json in the checkpoint")
+    if not count:
+        check_corpora(corpora)
+        names = [{"file": path.name} for path in corpora]
+        record = {"from": "corpus", "sha256": None, "files": names}
+        return Ranking(zeros, record, (_UNCOUNTED,))
+    found = count_tokens(corpora, tokenizer, vocabulary)
+    return Ranking(found.counts[:tokens], found.as_record(), (), found)
 
 
 def default_rows(vocabulary: int, tokens: int) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,89 +15,27 @@ import numpy as np
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.codecs.encoding import METHODS
 from ninfer_formats.directory import ACTIVATION_POLICIES
-from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.parameters import Parameter
-from ninfer_tools.convert.rules import Assignment, choose_format, read_format
+from ninfer_tools.convert.recipes.choices import Choices, Computed, UseChoice
+from ninfer_tools.convert.recipes.grouping import check_group
+from ninfer_tools.convert.recipes.model import Model, SourceLabels, describe_parameter
+from ninfer_tools.convert.recipes.recipe_file import RecipeError, RecipeFile, explain
+from ninfer_tools.convert.rules import IMPORT, Assignment, choose_format, read_format
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 
-DEFAULT_FUNCTION = "configure"
 ORIGIN = "recipe"
 Selectors = str | Iterable[str]
-
-
-class RecipeError(UsageError):
-    """A recipe cannot be read, or its code fails; `where` is the line."""
+Function = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class RecipeFile:
-    """The file of a recipe as it was read, and the function to call."""
+class _Fields:
+    """What `assign` was given for one parameter so far."""
 
-    path: Path
-    function: str
-    text: bytes
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.text).hexdigest()
-
-    def as_record(self) -> dict[str, str]:
-        """Return what artifacts say of it: no folder, so that equal conversions stay equal."""
-        return {"file": self.path.name, "function": self.function, "sha256": self.sha256}
-
-
-@dataclass(frozen=True)
-class ModelParameter:
-    """One parameter as recipes see it.
-
-    `format` is what it gets without the recipe; `inputs` are the input sites it is multiplied with.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    inputs: tuple[str, ...]
-    format: str
-    direct_format: str
-    residency: str
-    layer: int | None
-
-    @property
-    def projection(self) -> bool:
-        return bool(self.inputs)
-
-
-@dataclass(frozen=True)
-class Model:
-    """The model that is converted: parameters by name, config.json, components."""
-
-    parameters: Mapping[str, ModelParameter]
-    config: Mapping[str, Any]
-    components: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class UseChoice:
-    """What a recipe said of one (parameter, input); None where it said nothing."""
-
-    policy: str | None = None
-    divisor: np.float32 | None = None
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What a recipe chose; `shared` maps a parameter to the one whose elements it takes."""
-
-    assigned: Mapping[str, Assignment] = field(default_factory=dict)
-    uses: Mapping[tuple[str, str], UseChoice] = field(default_factory=dict)
-    shared: Mapping[str, str] = field(default_factory=dict)
-    separate: frozenset[str] = frozenset()
-
-
-class SourceLabels(dict[str, str]):
-    """Folder or pinned reference of every source by name; a missing one names the option."""
-
-    def __missing__(self, name: str) -> str:
-        raise UsageError("source is not given", got=name, remedy=f"add --source {name}=SRC")
+    format: str | None = None
+    method: str | None = None
+    computed: Computed | None = None
 
 
 class Recipe:
@@ -111,31 +46,43 @@ class Recipe:
         parameters: Sequence[Parameter],
         assigned: Mapping[str, Assignment],
         sources: Mapping[str, ParameterSource],
+        file: RecipeFile,
     ) -> None:
         self._parameters = {p.name: p for p in parameters}
-        self._before, self._sources = assigned, sources
+        self._before, self._sources, self._file = assigned, sources, file
         self._assigned: dict[str, Assignment] = {}
-        self._fields: dict[str, tuple[str | None, str | None]] = {}
+        self._fields: dict[str, _Fields] = {}
         self._uses: dict[tuple[str, str], UseChoice] = {}
         self._shared: dict[str, str] = {}
         self._separate: set[str] = set()
+        self._groups: list[tuple[str, ...]] = []
+
+    def match(self, selectors: Selectors) -> tuple[str, ...]:
+        """Return the names that selectors reach, as the other calls understand them."""
+        return tuple(p.name for p in self._select(selectors))
 
     def assign(
         self,
         selectors: Selectors,
         *,
         format: str | None = None,
-        method: str | None = None,
+        method: str | Function | None = None,
+        codes: Function | None = None,
         activation_policy: str | None = None,
     ) -> None:
-        """Set what is given for every selected parameter; what is not given stays."""
-        if format is None and method is None and activation_policy is None:
-            raise UsageError("nothing to assign", want="format, method or activation_policy")
-        chosen = None if format is None else read_format(format)
+        """Set what is given for every selected parameter; what is not given stays.
+
+        A function as `method` computes the values that are then encoded, one as `codes` computes
+        codes and scales of the format itself.
+        """
+        given = (format, method, codes, activation_policy)
+        if all(item is None for item in given):
+            raise UsageError("nothing to assign", want="format, method, codes, activation_policy")
+        fields = self._read_fields(format, method, codes)
         policy = _check_policy(activation_policy)
         for p in self._select(selectors):
-            if chosen is not None or method is not None:
-                self._assign(p, chosen, method)
+            if fields != _Fields():
+                self._assign(p, fields)
             if policy is not None and not p.inputs:
                 raise UsageError("only projections have an activation policy", where=p.name)
             for site in p.inputs if policy is not None else ():
@@ -178,10 +125,33 @@ class Recipe:
         """Store every selected parameter in a tensor of its own."""
         self._separate.update(p.name for p in self._select(selectors))
 
+    def group(self, selectors: Selectors) -> None:
+        """Store the selected parameters in one tensor, in the order they are selected in."""
+        members = self._select(selectors)
+        check_group(members)
+        grouped = {name for group in self._groups for name in group}
+        for p in members:
+            if p.name in grouped:
+                raise UsageError("parameter is in two groups", got=p.name)
+        self._groups.append(tuple(p.name for p in members))
+
     def choices(self) -> Choices:
-        """Return everything chosen so far."""
-        separate = frozenset(self._separate)
-        return Choices(dict(self._assigned), dict(self._uses), dict(self._shared), separate)
+        """Return everything chosen so far; UsageError where choices contradict each other."""
+        computed = {n: f.computed for n, f in self._fields.items() if f.computed is not None}
+        grouped = {name for group in self._groups for name in group}
+        for names, what in (
+            (grouped & self._separate, "parameter is grouped and separate"),
+            (grouped & self._shared.keys(), "parameter is grouped and shares another's elements"),
+            (computed.keys() & self._shared.keys(), "parameter is computed and shares another's"),
+        ):
+            if names:
+                raise UsageError(what, got=min(names))
+        # The divisor of computed codes is not known while tensors are planned.
+        apart = {name for name, item in computed.items() if item.gives_codes} - grouped
+        return Choices(
+            dict(self._assigned), dict(self._uses), dict(self._shared),
+            frozenset(self._separate | apart), tuple(self._groups), computed,
+        )  # fmt: skip
 
     def _select(self, selectors: Selectors) -> list[Parameter]:
         found: dict[str, Parameter] = {}
@@ -206,32 +176,37 @@ class Recipe:
             raise UsageError("parameter has no values of its own", got=name)
         return p
 
-    def _assign(self, p: Parameter, format: str | None, method: str | None) -> None:
-        old = self._fields.get(p.name, (None, None))
-        format, method = format or old[0], method or old[1]
-        actual = format or self._before[p.name].format
-        if method is not None and method not in METHODS[actual]:
-            want = ", ".join(METHODS[actual])
-            raise UsageError(f"no method of {actual}", where=p.name, got=method, want=want)
+    def _read_fields(
+        self, format: str | None, method: str | Function | None, codes: Function | None
+    ) -> _Fields:
+        chosen = None if format is None else read_format(format)
+        if method is not None and codes is not None:
+            raise UsageError("method and codes contradict each other")
+        function = codes if codes is not None else method
+        if function is None or isinstance(function, str):
+            return _Fields(chosen, function)
+        if not callable(function):
+            raise UsageError("no function", got=repr(function)[:80], want="a function of one block")
+        return _Fields(chosen, None, Computed(function, codes is not None, self._file))
+
+    def _assign(self, p: Parameter, new: _Fields) -> None:
+        old = self._fields.get(p.name, _Fields())
+        fields = replace(new, format=new.format or old.format)
+        if new.method is None and new.computed is None:
+            fields = replace(fields, method=old.method, computed=old.computed)
+        format = fields.format or self._before[p.name].format
+        self._fields[p.name] = fields
+        if fields.computed is not None:
+            self._assigned[p.name] = _assign_computed(p, format, fields.computed)
+            return
+        if fields.method is not None and fields.method not in METHODS[format]:
+            want = ", ".join(METHODS[format])
+            raise UsageError(f"no method of {format}", where=p.name, got=fields.method, want=want)
         source = self._sources.get(p.name)
-        self._assigned[p.name] = choose_format(p, source, actual, method, ORIGIN)
-        self._fields[p.name] = (format, method)
+        self._assigned[p.name] = choose_format(p, source, format, fields.method, ORIGIN)
 
     def _choose(self, name: str, site: str, **fields: Any) -> None:
         self._uses[name, site] = replace(self._uses.get((name, site), UseChoice()), **fields)
-
-
-def read_recipe(text: str) -> RecipeFile:
-    """Return the recipe `FILE.py[:func]`; RecipeError when it cannot be read."""
-    name, sign, function = text.rpartition(":")
-    if not sign or text.endswith(".py"):
-        name, function = text, DEFAULT_FUNCTION
-    if not name.endswith(".py") or not function.isidentifier():
-        raise RecipeError("--recipe is not understood", got=text, want="FILE.py[:FUNCTION]")
-    try:
-        return RecipeFile(Path(name), function, Path(name).read_bytes())
-    except OSError as error:
-        raise RecipeError(f"cannot read: {error.strerror}", path=name) from None
 
 
 def apply_recipe(
@@ -242,14 +217,15 @@ def apply_recipe(
     config: Mapping[str, Any],
     components: tuple[str, ...],
     labels: Mapping[str, str],
+    packing_groups: tuple[tuple[str, ...], ...] = (),
 ) -> Choices:
     """Run a recipe's function as `function(model, recipe, sources)` and return what it chose.
 
     `assigned` is what parameters get without it. Raises RecipeError for whatever goes wrong in it.
     """
-    seen = {p.name: _describe(p, assigned[p.name].format) for p in parameters}
-    model = Model(MappingProxyType(seen), deepcopy(dict(config)), components)
-    recipe = Recipe(parameters, assigned, sources)
+    seen = {p.name: describe_parameter(p, assigned[p.name].format) for p in parameters}
+    model = Model(MappingProxyType(seen), deepcopy(dict(config)), components, packing_groups)
+    recipe = Recipe(parameters, assigned, sources, file)
     space: dict[str, Any] = {"__name__": file.path.stem, "__file__": str(file.path)}
     try:
         exec(compile(file.text, str(file.path), "exec", dont_inherit=True), space)
@@ -257,32 +233,22 @@ def apply_recipe(
         if not callable(function):
             raise RecipeError("recipe has no such function", path=file.path, got=file.function)
         function(model, recipe, SourceLabels(labels))
+        return recipe.choices()
     except RecipeError:
         raise
     except (Exception, SystemExit) as error:
-        raise _explain(error, file.path) from error
-    return recipe.choices()
+        raise explain(error, file.path) from error
 
 
-def _describe(p: Parameter, format: str) -> ModelParameter:
-    return ModelParameter(
-        p.name, p.shape, p.inputs, format, p.direct_format, p.residency, p.layer
-    )  # fmt: skip
-
-
-def _explain(error: BaseException, path: Path) -> RecipeError:
-    """Return the error as one line that names the last line of the recipe that was running."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        lines.append(error.lineno)
-    where = f"line {lines[-1]}" if lines else None
-    if isinstance(error, NinferError):
-        what = f"{error.where}: {error.what}" if error.where else error.what
-        facts = {"got": error.got, "want": error.want, "remedy": error.remedy}
-        return RecipeError(what, path=path, where=where, **facts)
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return RecipeError(f"{type(error).__name__}: {text}", path=path, where=where)
+def _assign_computed(p: Parameter, format: str, computed: Computed) -> Assignment:
+    origin = f"{ORIGIN}: {computed.name}"
+    # Without a source, because stored codes are not what is encoded.
+    found = choose_format(p, None, format, None, origin)
+    if not computed.gives_codes:
+        return found
+    if METHODS[format] == ("cast",):
+        raise UsageError("format has no codes and scales", where=p.name, got=format)
+    return replace(found, method=IMPORT)
 
 
 def _has_values(p: Parameter) -> bool:
@@ -302,11 +268,3 @@ def _check_divisor(value: float) -> np.float32:
     if not math.isfinite(divisor) or divisor <= 0:
         raise UsageError("impossible activation_input_divisor", got=value, want="finite, above 0")
     return divisor
-
-
-def list_notices(choices: Choices) -> list[str]:
-    """Return a notice for every shared parameter."""
-    return [
-        f"{name} takes the elements of {target}: its own tensor is not stored"
-        for name, target in choices.shared.items()
-    ]

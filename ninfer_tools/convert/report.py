@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 from collections import Counter
@@ -12,10 +11,16 @@ from typing import Any
 
 from ninfer_formats.errors import NinferError
 from ninfer_tools.console import format_bytes, format_table
+from ninfer_tools.convert.calibration.divisors import count_origins
+from ninfer_tools.convert.calibration.summary import list_lines
+from ninfer_tools.convert.memory_need import peak_memory
 from ninfer_tools.convert.plan import ConversionPlan
+from ninfer_tools.convert.recipes.computed_source import ComputedSource
 from ninfer_tools.convert.request import OpenedSource, Request
 from ninfer_tools.convert.rules import IMPORT
 from ninfer_tools.convert.sources.preflight import Preflight
+from ninfer_tools.convert.versions import find_versions
+from ninfer_tools.convert.whole_file import write_whole
 
 SUFFIX = ".conversion.json"
 
@@ -39,11 +44,16 @@ def describe_plan(
     if plan is None:
         return record
     return record | {
+        "container": plan.written.version,
+        "identity": None if plan.identity is None else str(plan.identity),
         "proposal_rows": plan.proposal_rows,
+        "ranking": None if plan.ranking is None else plan.ranking.record,
+        "divisors": count_origins(plan.activations),
         "formats": _count_formats(plan),
         "files": {file.name: file.bytes for file in plan.written.files},
         "bytes": plan.written.bytes,
         "disk_bytes": plan.written.bytes + (1 << 20),
+        "memory_bytes": peak_memory(plan),
         "plan_sha256": plan.digest,
     }
 
@@ -72,11 +82,22 @@ def show_plan(record: Mapping[str, Any]) -> None:
         return
     head = ("component", "format", "method", "parameters", "objects", "bytes")
     print(format_table([head, *(tuple(row[key] for key in head) for row in record["formats"])]))
+    if record["identity"]:
+        print(f"container version 2, {record['identity']}")
     if record["proposal_rows"]:
-        print(f"proposal head: {record['proposal_rows']:,} rows")
+        print(f"proposal head: {record['proposal_rows']:,} rows{_tell_ranking(record['ranking'])}")
+    for line in list_lines(record):
+        print(line)
     verb = "would be" if record["dry_run"] else "is"
     size, need = format_bytes(record["bytes"]), format_bytes(record["disk_bytes"])
+    memory = format_bytes(record["memory_bytes"])
     print(f"output {verb} {record['bytes']:,} bytes ({size}); disk needed: {need}")
+    print(f"memory needed on the CPU: at most {memory}, besides pages of mapped files")
+
+
+def _tell_ranking(ranking: Mapping[str, Any]) -> str:
+    digest = ranking.get("sha256")
+    return "" if digest is None else f", ranked by {ranking['from']} (SHA-256 {digest})"
 
 
 def describe_conversion(
@@ -91,26 +112,22 @@ def describe_conversion(
     return {
         **summary,
         "seconds": round(seconds, 3),
-        "versions": _versions(),
+        "versions": {
+            "python": platform.python_version(), **find_versions("ninfer", "torch", "numpy")
+        },
         "sources": {name: _describe_source(item) for name, item in opened.items()},
         "objects": [_describe_object(plan, id, done.get(id) or {}) for id in plan.parents],
         "not_bit_equal": [
             name for name, item in plan.assigned.items()
             if item.method == IMPORT and not plan.sources[name].exact
         ],
-        "activation_divisors": sum(id.startswith("auxiliary/") for id in plan.literals),
+        "activation_divisors": sum(
+            id.startswith("auxiliary/") or id.endswith("/input_scale_divisor")
+            for id in plan.literals
+        ),
+        "activations": [item.as_record() for item in plan.activations],
         "ignored_tensors": list(found.ignored) if found else [],
     }  # fmt: skip
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version()}
-    for name in ("ninfer", "torch", "numpy"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _describe_source(item: OpenedSource) -> dict[str, Any]:
@@ -143,7 +160,8 @@ def _describe_object(plan: ConversionPlan, id: str, record: Mapping[str, Any]) -
         "decided_by": sorted({plan.assigned[name].origin for name in names}),
         "parameters": names,
         "tensors": list(tensors),
-        "exact": errors is None or not errors["max_error"],
+        "exact": (errors is None or not errors["max_error"])
+        and not any(isinstance(plan.sources.get(name), ComputedSource) for name in names),
         "errors": errors,
         "seconds": record.get("seconds"),
     }
@@ -151,12 +169,9 @@ def _describe_object(plan: ConversionPlan, id: str, record: Mapping[str, Any]) -
 
 def write_report(path: Path, record: Mapping[str, Any]) -> None:
     """Write the report so that a half-written one never has its name."""
-    draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise NinferError(
             f"the artifact is complete, but its report was not written: {error.strerror}", path=path
         ) from error

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats.errors import UsageError
-from ninfer_tools.convert.recipe import RecipeFile
+from ninfer_tools.convert.calibration.record import Calibration
+from ninfer_tools.convert.recipes.recipe_file import RecipeFile
 from ninfer_tools.convert.rules import FormatRule
 from ninfer_tools.convert.sources.checkpoint import Checkpoint, open_checkpoint
 from ninfer_tools.convert.sources.mapping import SOURCE_NAMES
@@ -36,10 +37,13 @@ class Request:
     components: tuple[str, ...] | None = None
     rules: tuple[FormatRule, ...] = ()
     recipe: RecipeFile | None = None
+    calibration: Calibration | None = None
     resources: Mapping[str, bytes] = field(default_factory=dict)
     proposal_rows: int | None = None
     ranking: Path | None = None
+    ranking_corpus: tuple[Path, ...] = ()
     name: str | None = None
+    container: int = 3
     max_file_bytes: int = 32_000_000_000
     device: str = "cpu"
     require_pinned: bool = False

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.codecs.grouped_int import CODES
 from ninfer_formats.errors import ArtifactError
+from ninfer_formats.layouts.block_scale import TILE_ROWS
 from ninfer_formats.parameters import Parameter
 from ninfer_formats.reader import Artifact
-from ninfer_formats.tensors import decode_rows
-from ninfer_tools.convert.error_figures import ErrorSums
+from ninfer_tools.convert.error_bounds import bound_relative_error
+from ninfer_tools.convert.error_figures import ErrorSums, SumScratch
+from ninfer_tools.convert.ordered_pool import OrderedPool
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 from ninfer_tools.convert.sources.quantization import DIRECT
+from ninfer_tools.convert.stored_rows import StoredRows
 
 BLOCK_VALUES = 1 << 20
-# Two float32 roundings of the same product (rule S-55), and bfloat16 rounding.
-_IMPORTED, _BF16 = 2.0**-23, 2.0**-8
-_NVFP4, _FP8 = 0.3, 0.0655
+# More threads than this wait for the interpreter lock most of the time.
+MOST_THREADS = 8
+# The type of a source whose words are those of the format.
+_UNCODED = {nf.BF16: "BF16", nf.FP32: "F32"}
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One parameter. `bound` limits the relative error, 0 asks for equal bits; `floor` is the
     root of squared errors that formats with a smallest step may have besides. `unequal` counts
-    values whose bits differ.
+    values whose bits differ; where it is 0, `sums` may hold nothing but the count.
     """
 
     parameter: str
@@ -61,12 +66,18 @@ class Comparison:
 
 
 def compare_parameters(
-    artifact: Artifact, sources: Mapping[str, ParameterSource], samples: int | None = None
+    artifact: Artifact,
+    sources: Mapping[str, ParameterSource],
+    samples: int | None = None,
+    threads: int | None = None,
+    advance: Callable[[int], None] = lambda values: None,
 ) -> list[Comparison]:
     """Compare every bound parameter with its source, `samples` evenly spread rows of each or all.
 
-    Token ids of a proposal head have no source and are left out. Raises ArtifactError when the
-    artifact has a parameter that the source does not, or of another size.
+    Token ids of a proposal head have no source and are left out. `advance` is told how many
+    values were compared. The result does not depend on `threads`. Raises ArtifactError when the
+    artifact has a parameter that the source does not, or of another size, and NumericError for
+    illegal words.
     """
     names = [name for name in artifact.bindings if name != "proposal/token_ids"]
     unknown = [name for name in names if name not in sources]
@@ -74,91 +85,120 @@ def compare_parameters(
     for what, odd in (("the source does not have", unknown), ("the artifact lacks", missing)):
         if odd:
             raise ArtifactError(f"{what} {odd[0]}", path=artifact.path, got=f"{len(odd)} such")
-    return [_compare(artifact.parameter(name), sources[name], samples) for name in names]
+    pairs = {name: _Pair(artifact.parameter(name), sources[name]) for name in names}
+    twins = _find_twins(artifact, sources)
+    blocks = (
+        (pair, block)
+        for name, pair in pairs.items() if name not in twins for block in pair.blocks(samples)
+    )  # fmt: skip
+    local, threads = _ThreadScratch(), threads or count_threads()
+    with OrderedPool(threads, 3 * threads, "verify") as pool:
+        results = pool.stream(lambda pair, block: pair.compare(block, local.scratch), blocks)
+        for (pair, block), result in results:
+            pair.add(result)
+            advance(sum(end - begin for begin, end in block) * pair.source.columns)
+    found = {name: pair.conclude(samples) for name, pair in pairs.items() if name not in twins}
+    return [replace(found[twins.get(name, name)], parameter=name) for name in names]
 
 
-def _compare(parameter: Parameter, source: ParameterSource, samples: int | None) -> Comparison:
-    size = sum(part.end - part.begin for part in parameter.parts)
-    if size != source.rows * source.columns:
-        raise ArtifactError(
-            "parameter has another size than its source", path=parameter.artifact.path,
-            where=parameter.name, got=size, want=source.rows * source.columns,
-        )  # fmt: skip
-    sums, stored, unequal = ErrorSums(), _StoredRows(parameter, source.columns), 0
-    for begin, end in _row_blocks(source, samples):
-        values = source.read_values(begin, end)
-        found = stored.read(begin, end)
-        sums.add(values, found)
-        bits = (np.ascontiguousarray(item).reshape(-1).view("<u4") for item in (values, found))
-        unequal += int(np.count_nonzero(np.not_equal(*bits)))
-    format = parameter.parts[0].tensor.format
-    bound = _bound(format, source)
-    floor = stored.step() * math.sqrt(sums.count) if bound else 0.0
-    return Comparison(parameter.name, format, bound, floor, unequal, sums)
+def _find_twins(artifact: Artifact, sources: Mapping[str, ParameterSource]) -> dict[str, str]:
+    """Return parameters that are another one twice over: one stored weight, one object."""
+    return {
+        name: source.shared_with
+        for name, source in sources.items()
+        if source.shared_with is not None
+        and artifact.bindings[name] == artifact.bindings.get(source.shared_with)
+    }
 
 
-def _row_blocks(source: ParameterSource, samples: int | None) -> Iterator[tuple[int, int]]:
-    if samples is not None and samples < source.rows:
-        for i in range(samples):
-            row = i * source.rows // samples
-            yield row, row + 1
-        return
-    step = max(1, BLOCK_VALUES // source.columns)
-    for begin in range(0, source.rows, step):
-        yield begin, min(begin + step, source.rows)
+def count_values(sources: Mapping[str, ParameterSource], samples: int | None) -> int:
+    """Return how many values `compare_parameters` will report to `advance`, at most."""
+    return sum(s.columns * min(s.rows, samples or s.rows) for s in sources.values())
 
 
-class _StoredRows:
-    """Rows of a parameter, decoded from the parts that hold them."""
-
-    def __init__(self, parameter: Parameter, columns: int) -> None:
-        self._parts, self._columns = parameter.parts, columns
-        self._data = [parameter.artifact.payload_of(p.tensor.id) for p in parameter.parts]
-
-    def read(self, begin: int, end: int) -> NDArray[Any]:
-        """Return float32 [(end - begin) * columns]."""
-        low, high, at, found = begin * self._columns, end * self._columns, 0, []
-        for part, data in zip(self._parts, self._data, strict=True):
-            count = part.end - part.begin
-            first, last = max(low - at, 0), min(high - at, count)
-            if first < last:
-                found.append(self._decode(part, data, part.begin + first, part.begin + last))
-            at += count
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-    def step(self) -> float:
-        """Return the largest error of values far below the largest one of their tensor."""
-        tensor = self._parts[0].tensor
-        if tensor.format in CODES:
-            return CODES[tensor.format].high * 2.0**-24
-        if tensor.format == nf.NVFP4:
-            divisor = self._data[0][-4:].copy().view("<f4")[0]
-            return 6 * 2.0**-10 / float(divisor)
-        return 0.0
-
-    def _decode(self, part: Any, data: NDArray[np.uint8], begin: int, end: int) -> NDArray[Any]:
-        tensor, width = part.tensor, part.row_elements
-        first, last = begin // width, -(-end // width)
-        rows = decode_rows(
-            data, tensor.format, tensor.layout, tensor.shape, first, last, tensor.divisors
-        )
-        return rows.reshape(-1)[begin - first * width : end - first * width]
+def count_threads() -> int:
+    """Return how many threads compare when nobody says."""
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
-def _bound(format: str, source: ParameterSource) -> float:
-    """Return the bound of the relative error of a stored parameter, 0 where bits are equal."""
-    if source.kind != DIRECT and source.import_format == format and not _is_picked(source):
-        return 0.0 if source.exact else _IMPORTED
-    if format == nf.FP32:
-        return 0.0
-    if format == nf.BF16:
-        return 0.0 if source.kind == DIRECT and source.dtype == "BF16" else _BF16
-    if format in CODES:
-        # All values of a group but the largest lie half a step off, at half a step.
-        spread = (nf.FORMATS[format].group - 1) / 4
-        return 1.02 * math.sqrt(spread / (CODES[format].high ** 2 + spread))
-    return _NVFP4 if format == nf.NVFP4 else _FP8
+Block = list[tuple[int, int]]
 
 
-def _is_picked(source: ParameterSource) -> bool:
-    return source.parameter.residency == "proposal"
+@dataclass
+class _Result:
+    """Sums over a block. Values of ranges that were equal as words are only counted."""
+
+    sums: ErrorSums
+    unequal: int = 0
+    skipped: int = 0
+
+
+class _ThreadScratch(threading.local):
+    def __init__(self) -> None:
+        self.scratch = SumScratch()
+
+
+class _Pair:
+    """A stored parameter and its source, and what has been found so far."""
+
+    def __init__(self, parameter: Parameter, source: ParameterSource) -> None:
+        size = sum(part.end - part.begin for part in parameter.parts)
+        if size != source.rows * source.columns:
+            raise ArtifactError(
+                "parameter has another size than its source", path=parameter.artifact.path,
+                where=parameter.name, got=size, want=source.rows * source.columns,
+            )  # fmt: skip
+        self.name, self.source = parameter.name, source
+        self._stored = StoredRows(parameter, source.columns)
+        self._found = _Result(ErrorSums())
+
+    def blocks(self, samples: int | None) -> Iterator[Block]:
+        """Yield row ranges of about 1M values together."""
+        rows, count = self.source.rows, max(1, BLOCK_VALUES // self.source.columns)
+        if samples is not None and samples < rows:
+            chosen = [i * rows // samples for i in range(samples)]
+            for at in range(0, samples, count):
+                yield [(row, row + 1) for row in chosen[at : at + count]]
+            return
+        # Scales of NVFP4 lie in tiles of 128 rows; cutting one means decoding it twice.
+        step = max(count // TILE_ROWS, 1) * TILE_ROWS
+        for begin in range(0, rows, step):
+            yield [(begin, min(begin + step, rows))]
+
+    def compare(self, block: Block, scratch: SumScratch, as_words: bool = True) -> _Result:
+        result = _Result(ErrorSums())
+        left = [r for r in block if not (as_words and self._is_equal(*r))]
+        result.skipped = len(block) - len(left)
+        result.sums.count = sum(end - begin for begin, end in block) * self.source.columns
+        if left:
+            values = _join([self.source.read_values(*r).reshape(-1) for r in left])
+            found = _join([self._stored.read(*r) for r in left])
+            result.sums.count -= values.size
+            result.sums.add(values, found, scratch)
+            result.unequal = int(np.count_nonzero(values.view("<u4") != found.view("<u4")))
+        return result
+
+    def add(self, result: _Result) -> None:
+        self._found.sums.merge(result.sums)
+        self._found.unequal += result.unequal
+        self._found.skipped += result.skipped
+
+    def conclude(self, samples: int | None) -> Comparison:
+        if self._found.unequal and self._found.skipped:
+            # The figures are about all values, so those that were only counted are needed now.
+            self._found, scratch = _Result(ErrorSums()), SumScratch()
+            for block in self.blocks(samples):
+                self.add(self.compare(block, scratch, as_words=False))
+        sums, format = self._found.sums, self._stored.format
+        bound = bound_relative_error(format, self.source)
+        floor = self._stored.step() * math.sqrt(sums.count) if bound else 0.0
+        return Comparison(self.name, format, bound, floor, self._found.unequal, sums)
+
+    def _is_equal(self, begin: int, end: int) -> bool:
+        if self.source.kind != DIRECT or self.source.dtype != _UNCODED.get(self._stored.format):
+            return False
+        return self._stored.holds(self.source.read_words(begin, end), begin)
+
+
+def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)

@@ -118,22 +118,40 @@ def _from_sums(snapshot: HubSnapshot, name: str) -> list[Digest]:
 
 
 def _from_manifest(snapshot: HubSnapshot, name: str) -> list[Digest]:
+    found = {}
+    for digest, size in _manifest_entries(snapshot, name):
+        if isinstance(size, int) and size != snapshot.file(name).bytes:
+            raise NinferError(
+                f"{MANIFEST} and the hub name different sizes",
+                where=f"{snapshot.pinned}/{name}",
+                got=f"{snapshot.file(name).bytes} bytes",
+                want=f"{size} bytes",
+            )
+        if isinstance(digest, str) and _SHA256.fullmatch(digest):
+            found[digest.lower()] = None
+    return [Digest("sha256", digest, MANIFEST) for digest in found]
+
+
+def _manifest_entries(snapshot: HubSnapshot, name: str) -> list[tuple[Any, Any]]:
+    """Return (SHA-256, bytes), unchecked, of what the manifest says of a file.
+
+    `artifact` is about the entry and may list every file of the artifact in `files`.
+    """
     text = _sidecar(snapshot, name, MANIFEST)
     try:
-        artifact: Any = json.loads(text or "{}").get("artifact") or {}
-        own, digest, size = (artifact.get(key) for key in ("filename", "sha256", "bytes"))
+        artifact: Any = json.loads(text or "{}").get("artifact")
     except (ValueError, AttributeError):
         return []
-    if own != PurePosixPath(name).name or not isinstance(digest, str):
+    if not isinstance(artifact, dict):
         return []
-    if isinstance(size, int) and size != snapshot.file(name).bytes:
-        raise NinferError(
-            f"{MANIFEST} and the hub name different sizes",
-            where=f"{snapshot.pinned}/{name}",
-            got=f"{snapshot.file(name).bytes} bytes",
-            want=f"{size} bytes",
-        )
-    return [Digest("sha256", digest.lower(), MANIFEST)] if _SHA256.fullmatch(digest) else []
+    files = artifact.get("files")
+    entries = [artifact, *(files if isinstance(files, list) else [])]
+    own = PurePosixPath(name).name
+    return [
+        (entry.get("sha256"), entry.get("bytes"))
+        for entry in entries
+        if isinstance(entry, dict) and entry.get("filename") == own
+    ]
 
 
 def _sidecar(snapshot: HubSnapshot, name: str, sidecar: str) -> str | None:

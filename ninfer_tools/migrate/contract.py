@@ -24,8 +24,8 @@ _KNOWN = ("text", "mtp", "vision", "dflash", "dflash2")
 
 @dataclass(frozen=True)
 class Contract:
-    """A version 2 identity with its objects in order and the content of each; `divisors` of them
-    are activation divisors."""
+    """A version 2 identity with its objects in order and the content of each that has one in the
+    draft; `divisors` of them are activation divisors."""
 
     identity: Identity
     form: str
@@ -182,12 +182,16 @@ class _Matcher:
                 return
             for part in binding.parts:
                 _extend(rows, part.object, part.begin, part.end)
+        known = len(self._reasons)
         content = self._content_of(want, rows)
+        if len(self._reasons) > known:
+            return
+        self._objects.append(make_tensor(want.name, want.shape, want.format))
         if content is not None:
-            self._objects.append(make_tensor(want.name, want.shape, want.format))
             self._contents[want.name] = content
 
     def _content_of(self, want: LegacyTensor, rows: list[tuple[str, int, int]]) -> Content | None:
+        """Return the content of a tensor, None with a reason, or where it is not encoded yet."""
         sources = [self._draft.objects[name] for name, _, _ in rows]
         for item in sources:
             if not isinstance(item, Tensor) or item.format != want.format or item.divisors != 1:
@@ -196,7 +200,7 @@ class _Matcher:
                 return None
         first = sources[0]
         if len(rows) == 1 and isinstance(first, Tensor) and _is_whole(rows[0], first, want):
-            return self._draft.contents[first.id]
+            return self._draft.contents.get(first.id)
         return self._join(want, rows)
 
     def _join(self, want: LegacyTensor, rows: list[tuple[str, int, int]]) -> Content | None:
@@ -204,16 +208,16 @@ class _Matcher:
         pieces = []
         width = math.prod(want.shape[1:])
         for name, begin, end in rows:
-            content = self._draft.contents[name]
-            if not isinstance(content, Stored) or begin % width or end % width:
+            content, tensor = self._draft.contents.get(name), self._draft.objects[name]
+            if isinstance(content, Stored):
+                tensor = content.artifact.objects[content.object_id]
+            fits = not (isinstance(content, bytes | Joined) or begin % width or end % width)
+            if not fits or not isinstance(tensor, Tensor) or tensor.shape[1:] != want.shape[1:]:
                 self._reasons.append(f"{want.name} cannot be put together from {name}")
                 return None
-            tensor = content.artifact.objects[content.object_id]
-            if not isinstance(tensor, Tensor) or tensor.shape[1:] != want.shape[1:]:
-                self._reasons.append(f"{want.name} cannot be put together from {name}")
-                return None
-            pieces.append((content.artifact, tensor, begin // width, end // width))
-        return Joined(tuple(pieces))
+            if isinstance(content, Stored):
+                pieces.append((content.artifact, tensor, begin // width, end // width))
+        return Joined(tuple(pieces)) if len(pieces) == len(rows) else None
 
     def _place_divisor(self, want: LegacyTensor) -> None:
         values = set()

@@ -35,7 +35,8 @@ Content = bytes | Stored | Joined
 class Draft:
     """Everything that goes into the output, before offsets are chosen.
 
-    `contents` has one entry per object. `identity` is what the source says it is, as far as it
+    `contents` has one entry per object; while a conversion is planned, tensors that are still to
+    be encoded have none. `identity` is what the source says it is, as far as it
     says so: version 2 needs it, version 3 records it.
     """
 

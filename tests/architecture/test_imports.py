@@ -78,8 +78,15 @@ def test_looking_at_a_file_loads_no_heavy_library():
 
 
 def test_cli_imports_only_typer_before_dispatch():
-    eager = {module for module, top in imports(ROOT / "ninfer_tools/cli.py") if top}
-    assert eager - set(sys.stdlib_module_names) == {"typer"}
+    files = [ROOT / "ninfer_tools" / name for name in ("cli.py", "cli_options.py")]
+    eager = {module for path in files for module, top in imports(path) if top}
+    assert eager - set(sys.stdlib_module_names) == {"typer", "ninfer_tools"}
+    program = "import sys, ninfer_tools.cli; print(*(n for n in sys.modules if 'ninfer' in n))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = {name for name in done.stdout.split() if name.startswith("ninfer_")}
+    assert loaded == {"ninfer_tools", "ninfer_tools.cli", "ninfer_tools.cli_options"}
 
 
 def test_formats_load_without_third_parties_but_numpy():

@@ -294,25 +294,28 @@ class TinyCheckpoint:
 def build_checkpoint(
     geometry: ModelGeometry | None = None,
     *,
-    form: str | None = None,
+    form: str | Callable[[str], str | None] | None = None,
     quantise: Callable[[str], bool] | None = None,
     split_experts: bool = False,
     seed: int = 0,
+    dtype: str = "BF16",
     **sizes: bool,
 ) -> TinyCheckpoint:
     """Return a checkpoint of `tiny_geometry(**sizes)`.
 
-    `form` (one of FORMS) stores the projections of text layers so, or those tensors that
-    `quantise` chooses by official name. Quantised experts lie one by one.
+    `form` (a key of STORES) stores the projections of text layers so, or those tensors that
+    `quantise` chooses by official name; a function tells the form of every tensor, None for
+    `dtype`. Quantised experts lie one by one.
     """
     geometry = geometry or tiny_geometry(**sizes)
     own = [name for name in geometry.components if not name.startswith("dflash")]
     split_experts = split_experts or form is not None
     parameters = list_parameters(geometry, own)
+    chosen = quantise or _is_projection
+    form_of = form if callable(form) else (lambda name: form if chosen(name) else None)
     tensors, values = _draw(
-        parameters, lambda part: compose(geometry, part, split_experts), seed, form,
-        quantise or _is_projection,
-    )  # fmt: skip
+        parameters, lambda part: compose(geometry, part, split_experts), seed, form_of, dtype
+    )
     config = describe_config(geometry)
     return TinyCheckpoint(geometry, config, tensors, values, build_frontend(TOKENS))
 
@@ -323,7 +326,7 @@ def build_drafter(geometry: ModelGeometry | None = None, seed: int = 1) -> TinyC
     named = list_parameters(geometry, ("text", "dflash2"))
     parameters = [p for p in named if p.residency == "dflash2"]
     tensors, values = _draw(
-        parameters, lambda part: compose_drafter(geometry, part), seed, None, _is_projection
+        parameters, lambda part: compose_drafter(geometry, part), seed, lambda name: None
     )
     for parameter in parameters:
         if parameter.alias_of:
@@ -338,7 +341,7 @@ def _is_projection(name: str) -> bool:
     )  # fmt: skip
 
 
-def _draw(parameters, composer, seed, form, quantise):
+def _draw(parameters, composer, seed, form_of, dtype="BF16"):
     """Return stored tensors and the values of the parameters they hold.
 
     Composing unique tags instead of values tells which element of which tensor each parameter
@@ -354,11 +357,12 @@ def _draw(parameters, composer, seed, form, quantise):
     random = np.random.default_rng(seed)
     tensors: dict[str, Stored] = {}
     for name, tag in composer(tags.__getitem__).items():
-        if form is not None and quantise(name):
+        form = form_of(name)
+        if form is not None:
             parts, decoded = STORES[form](random, *tag.shape)
             tensors |= {name.removesuffix("weight") + part: t for part, t in parts.items()}
         else:
-            stored, decoded = store_plain(random, name, tag.shape)
+            stored, decoded = store_plain(random, name, tag.shape, dtype)
             tensors[name] = stored
         flat[tag.reshape(-1)] = decoded.reshape(-1)
     values = {name: flat[tag] for name, tag in tags.items()}

@@ -22,11 +22,14 @@ class Stored(NamedTuple):
     words: np.ndarray
 
 
-def store_plain(random, name, shape):
-    """Return random bf16 words, or float32 for A_log and the GDN norm as official files have."""
+def store_plain(random, name, shape, dtype="BF16"):
+    """Return random words of `dtype`, float32 for A_log and the GDN norm as official files have."""
     values = random.normal(0, 0.5, shape).astype("<f4")
-    if name.endswith(("A_log", "linear_attn.norm.weight")):
+    if dtype == "F32" or name.endswith(("A_log", "linear_attn.norm.weight")):
         return Stored("F32", values), values
+    if dtype == "F16":
+        halves = values.astype("<f2")
+        return Stored("F16", halves), halves.astype("<f4")
     words = (values.view("<u4") >> 16).astype("<u2")
     return Stored("BF16", words), bf16_values(words)
 
@@ -119,8 +122,15 @@ def _blocks(random, n, k, name, dtype):
     return {"weight": codes, name: scales}, (values * spread).astype(np.float32)
 
 
+def _ct_weight_only(random, n, k):
+    parts, values = _ct_nvfp4(random, n, k)
+    del parts["input_global_scale"]
+    return parts, values
+
+
 STORES = {
     "ct_nvfp4": _ct_nvfp4,
+    "ct_nvfp4_weight_only": _ct_weight_only,
     "modelopt_nvfp4": _modelopt_nvfp4,
     "ct_row": _ct_row,
     "ct_tensor": _ct_tensor,

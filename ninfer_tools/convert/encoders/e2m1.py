@@ -27,6 +27,20 @@ def snap(
     return out.clamp_(max=largest)
 
 
+def snap_either_way(
+    magnitudes: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor
+) -> torch.Tensor:
+    """As `snap`, for distances: ties go either way, and above 7 the grid goes on to 8.
+
+    A float32 between 2^22 and 2^23 is a multiple of one half, the next octave of 1, the next of
+    2: 2^22 times the magnitude itself is an offset on the grid of its octave. Taking it away
+    first, so that the difference never reaches the octave above, and adding it again rounds.
+    """
+    torch.clamp(magnitudes, min=1.5, out=scratch)
+    torch.sub(magnitudes, scratch, alpha=2.0**22, out=out)
+    return torch.add(out, scratch, alpha=2.0**22, out=out)
+
+
 def count_codes(doubled: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
     """Turn twice the snapped values (uint8, 6 given as 5) into codes 0..7, in place."""
     # 0 1 2 3 4 | 6 8 10 -> 0 1 2 3 4 | 5 6 7

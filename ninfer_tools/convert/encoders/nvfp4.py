@@ -40,10 +40,10 @@ class Nvfp4Encoder:
             scales[tile.start // BLOCK : tile.stop // BLOCK] = words
             packed = codes[tile.start // 2 : tile.stop // 2]
             lanes.pack_nibbles(self._round(flat[tile], words, scratch), packed, scratch)
-            return torch.isfinite(largest).all()
+            return largest.amax()
 
-        finite = self.workers.run(flat.numel(), BLOCK, encode_tile, self.chooser.tile)
-        if not bool(torch.stack(finite).all()):
+        largest = self.workers.run(flat.numel(), BLOCK, encode_tile, self.chooser.tile)
+        if not bool(torch.stack(largest).isfinite().all()):
             blocks.refuse_non_finite(block, "NVFP4 quantization source", first_row)
         return {"codes": codes, "scales": swizzle(scales.view(len(block), -1)).view(-1)}
 

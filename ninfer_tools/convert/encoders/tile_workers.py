@@ -27,20 +27,42 @@ _MOST_THREADS = 4
 
 
 class Scratch:
-    """Named buffers on one device; the contents last until the name is taken again."""
+    """Named buffers on one device; the contents last until the name is taken again.
+
+    Views are kept: making one costs as much as a small operation, and hands the interpreter lock
+    to the next thread.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self._views: dict[object, Any] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialised tensor that shares memory with the last one of that name."""
-        count = math.prod(shape)
+        key = name, shape, dtype
+        view = self._views.get(key)
+        if view is None:
+            count = math.prod(shape)
+            view = self._views[key] = self._grow(name, count, dtype)[:count].view(shape)
+        return view
+
+    def derive(self, key: object, make: Callable[[], Result]) -> Result:
+        """Return what `make` made of taken tensors when it was first called for `key`."""
+        found = self._views.get(key)
+        if found is None:
+            made = make()
+            found = self._views[key] = made
+        return found
+
+    def _grow(self, name: str, count: int, dtype: torch.dtype) -> torch.Tensor:
         kept = self._buffers.get((name, dtype))
         if kept is None or kept.numel() < count:
+            # Old views would keep the old memory.
+            self._views.clear()
             kept = torch.empty(count, dtype=dtype, device=self.device)
             self._buffers[name, dtype] = kept
-        return kept[:count].view(shape)
+        return kept
 
 
 class TileWorkers:

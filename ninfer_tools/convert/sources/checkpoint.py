@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ MAX_CONFIG_BYTES = 10_000_000
 # bf16 travels as uint16 words and fp8 as uint8 words, as in the codecs.
 _WORD_TYPES = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8"}
 _SCALARS = ("F32", "BF16", "F16")
+# The config of a checkpoint whose config.json cannot be read; a problem says why.
+UNREADABLE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def open_checkpoint(source: str | os.PathLike[str] | CheckpointFiles) -> Checkpo
     named = isinstance(source, str | os.PathLike)
     files: CheckpointFiles = LocalFolder(source) if named else source
     problems: list[NinferError] = []
-    config: Mapping[str, Any] = {}
+    config = UNREADABLE
     resources: dict[str, bytes] = {}
     notices: list[str] = []
     weights = WeightFiles()

@@ -16,7 +16,7 @@ from ninfer_formats.inventories.geometry import (
     ModelGeometry,
     TextGeometry,
 )
-from ninfer_tools.convert.sources.checkpoint import CONFIG, Checkpoint
+from ninfer_tools.convert.sources.checkpoint import CONFIG, UNREADABLE, Checkpoint
 from ninfer_tools.convert.sources.places import EMBEDDING, HEAD
 from ninfer_tools.convert.sources.safetensors_file import StoredTensor
 
@@ -46,6 +46,8 @@ class GeometryReading:
 def read_geometry(checkpoints: Mapping[str, Checkpoint]) -> GeometryReading:
     """Return the geometry of the base checkpoint and the drafter given beside it."""
     base, reading = checkpoints["base"], GeometryReading()
+    if base.config is UNREADABLE:
+        return reading
     try:
         geometry = _read_base(base)
     except NinferError as error:
@@ -142,6 +144,8 @@ def _read_drafter(
         )
     for name in given[:1]:
         checkpoint = checkpoints[name]
+        if checkpoint.config is UNREADABLE:
+            continue
         try:
             drafter = drafter_from_config(checkpoint.config, text)
             if drafter.kind != name:

@@ -13,6 +13,7 @@ from ninfer_tools.convert.sources.name_lists import name_some
 from ninfer_tools.convert.sources.prefixes import Prefixes
 from ninfer_tools.convert.sources.quantization import CALIBRATION
 
+EXPERTS, _FEED_FORWARD = ".mlp.experts.", ".mlp."
 _NUMBERED = re.compile(r"\b(layers|blocks|experts)\.(\d+)\.")
 
 
@@ -21,11 +22,13 @@ class Leftovers:
     """Names of tensors that are not used.
 
     `ignored` are known to change no weight; `extra` stand where a converted component has its
-    weights and have no place in the model.
+    weights and have no place in the model. `odd_experts` are labels of checkpoints whose experts
+    are there, but stored in a layout that is not known.
     """
 
     ignored: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
+    odd_experts: set[str] = field(default_factory=set)
     problems: list[NinferError] = field(default_factory=list)
 
 
@@ -42,7 +45,12 @@ def sort_leftovers(
             if component in owned:
                 calibration = name.rpartition(".")[2] in CALIBRATION
                 (found.ignored if calibration else extra).append(name)
-        found.problems += _explain(sorted(extra), lookup.checkpoint.label, geometry)
+        label = lookup.checkpoint.label
+        odd = _odd_experts(lookup, extra, geometry)
+        if odd:
+            found.odd_experts.add(label)
+            found.problems.append(_explain_experts(odd, label))
+        found.problems += _explain(sorted(set(extra) - set(odd)), label, geometry)
         found.extra += extra
     found.ignored.sort()
     found.extra.sort()
@@ -67,6 +75,22 @@ def _component(name: str, prefixes: Prefixes) -> str | None:
     if prefixes.text and name.startswith((prefixes.text, f"{prefixes.head}lm_head.")):
         return "text"
     return None
+
+
+def _odd_experts(lookup: SourceLookup, names: Iterable[str], geometry: ModelGeometry) -> list[str]:
+    """Return the strangers where experts should be, if not one expert was found."""
+    found = lookup.known & lookup.checkpoint.tensors.keys()
+    if not geometry.text.is_moe or any(EXPERTS in name for name in found):
+        return []
+    return sorted(name for name in names if _FEED_FORWARD in name)
+
+
+def _explain_experts(names: list[str], label: str) -> NinferError:
+    return NinferError(
+        f"the routed experts are stored in a layout that is not known: {name_some(names)}",
+        path=label, want="mlp.experts.gate_up_proj and mlp.experts.down_proj, or "
+        "mlp.experts.N.{gate,up,down}_proj.weight",
+    )  # fmt: skip
 
 
 def _explain(names: Iterable[str], label: str, geometry: ModelGeometry) -> list[NinferError]:

@@ -13,7 +13,7 @@ from ninfer_formats.errors import NinferError, UsageError
 from ninfer_formats.inventories.geometry import DRAFTERS, ModelGeometry
 from ninfer_formats.inventories.parameters import Parameter, list_parameters
 from ninfer_tools.convert.sources.checkpoint import Checkpoint
-from ninfer_tools.convert.sources.leftovers import sort_leftovers
+from ninfer_tools.convert.sources.leftovers import EXPERTS, sort_leftovers
 from ninfer_tools.convert.sources.lookup import SourceLookup
 from ninfer_tools.convert.sources.name_lists import name_some, shorten_problems
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
@@ -72,7 +72,7 @@ def map_sources(
     left = sort_leftovers(lookups, components, geometry)
     missing = tuple(name for names in mapping.missing.values() for name in names)
     problems = shorten_problems(
-        (*mapping.problems.values(), *mapping.explain_missing(), *left.problems)
+        (*mapping.problems.values(), *mapping.explain_missing(left.odd_experts), *left.problems)
     )
     return SourceMap(mapping.sources, problems, missing, tuple(left.ignored), tuple(left.extra))
 
@@ -151,20 +151,23 @@ class _Mapping:
             head = plain
         self.sources[parameter.name] = head.pick(parameter, ids)
 
-    def explain_missing(self) -> Iterable[NinferError]:
-        """Yield one error per component, without the tensors whose files cannot be read."""
+    def explain_missing(self, odd_experts: Collection[str]) -> Iterable[NinferError]:
+        """Yield one error per component, without the tensors whose files cannot be read, and
+        without experts of the checkpoints that store them in an unknown layout."""
         for component, names in self.missing.items():
             owner = self._owner(component)
             source = (owner or self.lookups[BASE]).checkpoint
             unreadable = _unreadable(source)
             absent = [name for name in names if name not in unreadable]
+            if source.label in odd_experts:
+                absent = [name for name in absent if EXPERTS not in name]
             # Other errors say it already.
             silent = component == "text" and source.prefixes.text is None
             if not absent or silent or (source.problems and not source.tensors):
                 continue
             wanted = len(self.wanted[component])
             yield NinferError(
-                f"component {component} asked for, {wanted - len(names)} of {wanted} tensors "
+                f"component {component} is incomplete: {wanted - len(names)} of {wanted} tensors "
                 f"found, without {name_some(absent)}", path=source.label,
                 remedy=_remedy(component, absent),
             )  # fmt: skip

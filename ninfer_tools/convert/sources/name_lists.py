@@ -25,5 +25,7 @@ def shorten_problems(problems: Iterable[NinferError]) -> tuple[NinferError, ...]
     for what, group in groups.items():
         short += group[:SHOWN]
         if len(group) > SHOWN:
-            short.append(NinferError(f"{what}: {len(group):,} in all, {SHOWN} shown"))
+            paths = {problem.path for problem in group}
+            path = group[0].path if len(paths) == 1 else None
+            short.append(NinferError(f"{what}: {len(group):,} in all, {SHOWN} shown", path=path))
     return tuple(short)

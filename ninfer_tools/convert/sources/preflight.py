@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,11 +12,13 @@ from ninfer_formats.errors import NinferError, UsageError
 from ninfer_formats.inventories.geometry import DRAFTERS, ModelGeometry
 from ninfer_tools.convert.sources import prefixes
 from ninfer_tools.convert.sources.checkpoint import Checkpoint
+from ninfer_tools.convert.sources.companion_checks import find_useless_companions
 from ninfer_tools.convert.sources.geometry_reading import has_mtp, read_geometry
 from ninfer_tools.convert.sources.mapping import SOURCE_NAMES, SourceMap, map_sources
 from ninfer_tools.convert.sources.name_lists import shorten_problems
 from ninfer_tools.convert.sources.resource_checks import find_bad_resources
 from ninfer_tools.convert.sources.scale_checks import find_bad_scales
+from ninfer_tools.convert.sources.token_table import TokenTable, read_token_table
 
 COMPONENTS = ("text", "mtp", "vision", *DRAFTERS)
 
@@ -26,7 +28,8 @@ class Preflight:
     """What will be converted, and what forbids it.
 
     `geometry` has exactly the chosen `components` (file order); both and `sources` are None or
-    empty when config.json cannot be read. Conversion may start when `problems` is empty.
+    empty when config.json cannot be read. `tokens` are those of the tokenizer files. Conversion
+    may start when `problems` is empty.
     """
 
     geometry: ModelGeometry | None
@@ -34,6 +37,7 @@ class Preflight:
     sources: SourceMap | None
     problems: tuple[NinferError, ...]
     notices: tuple[str, ...]
+    tokens: TokenTable = field(default_factory=TokenTable)
 
 
 def find_problems(
@@ -64,11 +68,15 @@ def find_problems(
     geometry = _trim(reading.geometry, chosen)
     found = map_sources(geometry, chosen, checkpoints, proposal_ids)
     problems += found.problems
+    problems += find_useless_companions(checkpoints, found)
     if read_scales:
         problems += find_bad_scales(found.sources.values())
     given = {**base.resources, **(resources or {})}
     problems += find_bad_resources(given, base.label, geometry, chosen)
-    return Preflight(geometry, chosen, found, shorten_problems(problems), tuple(notices))
+    # Read once for all: a real vocabulary takes most of a second.
+    tokens = read_token_table(given, base.label, geometry.text.vocab_size)
+    problems += tokens.problems
+    return Preflight(geometry, chosen, found, shorten_problems(problems), tuple(notices), tokens)
 
 
 def _check_names(checkpoints: Mapping[str, Checkpoint], components: Collection[str] | None) -> None:

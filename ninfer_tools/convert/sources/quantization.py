@@ -104,7 +104,10 @@ class Storage:
 def parts_of(name: str) -> list[str]:
     """Return the names of all tensors that could make the weight `name`."""
     module = name.removesuffix(".weight")
-    return [name, *(f"{module}.{suffix}" for suffix in (*_COMPANIONS, *_FOREIGN_PARTS))]
+    # Stacked experts have no module of their own: transformers puts an underscore instead.
+    sign = "." if module != name else "_"
+    suffixes = (*_COMPANIONS, *_FOREIGN_PARTS, "scale_inv", "scale")
+    return [name, *(f"{module}{sign}{suffix}" for suffix in suffixes)]
 
 
 def decide_storage(checkpoint: Checkpoint, name: str) -> Storage | None:

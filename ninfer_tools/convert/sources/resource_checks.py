@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.geometry import ModelGeometry, VisionGeometry
-from ninfer_tools.convert.sources.json_text import read_json_object
-from ninfer_tools.convert.sources.resources import ROLES
-from ninfer_tools.convert.sources.token_table import CONFIG, TOKENIZER, read_token_table
+from ninfer_tools.convert.sources.json_text import read_json_object, refuse_foreign
+from ninfer_tools.convert.sources.resources import ROLES, TEMPLATE
+from ninfer_tools.convert.sources.token_table import CONFIG, TOKENIZER
 
 # Key of a preprocessor file -> the size of the vision tower it must equal.
 _PATCH_KEYS = {
@@ -21,7 +21,10 @@ _PATCH_KEYS = {
 def find_bad_resources(
     resources: Mapping[str, bytes], label: str, geometry: ModelGeometry, components: Collection[str]
 ) -> list[NinferError]:
-    """Return what is missing, unreadable or contradictory among the files components need."""
+    """Return what is missing, unreadable or contradictory among the files components need.
+
+    The tokenizer files are read by `read_token_table`.
+    """
     needed = [role for role, component in ROLES.items() if component in components]
     problems = [
         NinferError(
@@ -33,7 +36,6 @@ def find_bad_resources(
     for role in needed:
         if role in resources and role not in (TOKENIZER, CONFIG):
             problems += _check(role, resources[role], f"{label}/{role}", geometry.vision)
-    problems += read_token_table(resources, label, geometry.text.vocab_size).problems
     return problems
 
 
@@ -58,9 +60,15 @@ def _check(
 
 
 def _check_text(raw: bytes, path: str) -> None:
+    refuse_foreign(raw, path)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NinferError("file is not UTF-8", path=path, where=f"byte {error.start}") from None
     if not text.strip() or "\0" in text:
         raise NinferError("file holds no usable text", path=path)
+    if text.startswith("\ufeff"):
+        raise NinferError(
+            "file begins with a byte order mark, which every prompt would begin with", path=path,
+            remedy=f"remove the mark (the first 3 bytes), or --resource {TEMPLATE}=FILE",
+        )  # fmt: skip

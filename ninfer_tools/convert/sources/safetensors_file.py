@@ -68,7 +68,7 @@ def _header_length(head: bytes, size: int, path: str) -> int:
     if size < PREFIX_BYTES + 2 or length > MAX_HEADER_BYTES or not opens:
         found, action = describe_foreign(head, size)
         if found == "an unknown file" and size >= PREFIX_BYTES:
-            found = f"a header of {length:,} bytes"
+            found, action = f"a header of {length:,} bytes", "download it again"
         elif found in ("an unknown file", "a safetensors file"):
             found = f"a file of {size} bytes"
         raise NinferError("not a safetensors file", path=path, got=found, remedy=action)

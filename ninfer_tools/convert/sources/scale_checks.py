@@ -1,4 +1,4 @@
-"""Scales that no weight can have (rules S-57 and S-58)."""
+"""Scales that no weight can have (rules S-57, S-58 and S-78)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from ninfer_tools.convert.sources.quantization import (
 from ninfer_tools.convert.sources.safetensors_file import StoredTensor
 
 _SCANNED_BYTES = 1 << 24
+_MAX_E4M3, _MAX_E2M1 = np.float32(448), np.float32(6)
+_IN_RANGE = "one under which the largest code is finite"
 
 
 def find_bad_scales(sources: Iterable[ParameterSource]) -> list[NinferError]:
@@ -41,7 +43,8 @@ def find_bad_scales(sources: Iterable[ParameterSource]) -> list[NinferError]:
 def _check(checkpoint: Checkpoint, storage: Storage) -> Iterator[NinferError]:
     for tensor in (storage.weight_scalar, storage.input_scalar):
         if tensor is not None:
-            yield from _check_scalar(checkpoint, tensor, storage.multiplies)
+            values = tensor is storage.weight_scalar
+            yield from _check_scalar(checkpoint, tensor, storage.multiplies, values)
     if storage.kind == NVFP4:
         yield from _check_block_words(checkpoint, storage.scale_tensor())
     else:
@@ -49,21 +52,30 @@ def _check(checkpoint: Checkpoint, storage: Storage) -> Iterator[NinferError]:
 
 
 def _check_scalar(
-    checkpoint: Checkpoint, tensor: StoredTensor, multiplies: bool
+    checkpoint: Checkpoint, tensor: StoredTensor, multiplies: bool, scales_values: bool
 ) -> Iterator[NinferError]:
     value = checkpoint.scalar(tensor)
+    divisor = value
     usable = np.isfinite(value) and value > 0
     if usable and multiplies:
         divisor, _ = invert_multiplier(value)
         usable = np.isfinite(divisor) and divisor > 0
     if not usable:
         yield _bad(checkpoint, tensor, str(value))
+    elif scales_values and _overflows(_MAX_E4M3 * _MAX_E2M1, 1 / np.float64(divisor)):
+        yield _bad(checkpoint, tensor, str(value), _IN_RANGE)
 
 
-def _bad(checkpoint: Checkpoint, tensor: StoredTensor, got: str) -> NinferError:
+def _overflows(code: np.float32, scale: np.float64) -> bool:
+    return bool(np.float64(code) * scale > np.finfo(np.float32).max)
+
+
+def _bad(
+    checkpoint: Checkpoint, tensor: StoredTensor, got: str, want: str = "finite and above zero"
+) -> NinferError:
     return NinferError(
         "scale cannot be used", path=checkpoint.path_of(tensor), where=tensor.name, got=got,
-        want="finite and above zero", remedy="the checkpoint is broken: download or make it again",
+        want=want, remedy="the checkpoint is broken: download or make it again",
     )  # fmt: skip
 
 
@@ -89,6 +101,9 @@ def _check_multipliers(checkpoint: Checkpoint, storage: Storage) -> Iterator[Nin
     if bad.size:
         first = int(bad[0])
         yield _bad(checkpoint, tensor, f"{scales[first]} at {first}, {bad.size} in all")
+    elif scales.size and _overflows(_MAX_E4M3, scales.max().astype(np.float64)):
+        first = int(np.argmax(scales))
+        yield _bad(checkpoint, tensor, f"{scales[first]} at {first}", _IN_RANGE)
 
 
 def _covers_codes(checkpoint: Checkpoint, storage: Storage, scale: int) -> bool:

@@ -76,7 +76,7 @@ def _no_weights(files: CheckpointFiles) -> NinferError:
 
 def _two_sets(files: CheckpointFiles) -> NinferError:
     return NinferError(
-        f"both {SINGLE} and an index that does not name it", path=files.label,
+        f"both {SINGLE} and {INDEX}, which does not name it", path=files.label,
         remedy="move the stale one out of the folder",
     )  # fmt: skip
 

@@ -96,7 +96,8 @@ def scalar_error(block: np.ndarray, word: int) -> float:
     for magnitude in np.abs(block):
         ratio = np.float32(magnitude * np.float32(1 / np.float64(width)))
         nearest = min(grid, key=lambda value, ratio=ratio: abs(float(value) - float(ratio)))
-        squares.append(float(np.float32(np.float32(nearest - ratio) ** 2)))
+        distance = np.float32(nearest - ratio)
+        squares.append(float(np.float32(distance * distance)))
     for half in (8, 4, 2, 1):
         squares = [squares[i] + squares[i + half] for i in range(half)]
     return squares[0] * float(width) ** 2
@@ -112,7 +113,7 @@ def test_scale_words_follow_the_written_rule():
     for block, word, error in zip(blocks, found.scales, found.errors, strict=True):
         largest = np.abs(block).max()
         base = int(nvfp4.absmax_scales(np.float32([largest]))[0])
-        tried = sorted({min(max(base + step, 1), 0x7E) for step in (-1, 1, 3, 4, 5, 6)})
+        tried = sorted({min(max(base + step, 1), 0x7E) for step in (-1, 1, 4, 5)})
         errors = [scalar_error(block, candidate) for candidate in tried]
         plain = scalar_error(block, base)
         better = min(errors) < plain - 2.0**-16 * float(largest) ** 2

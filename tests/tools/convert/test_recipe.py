@@ -14,7 +14,7 @@ from builders.conversions import convert, converted, read_report
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.directory import A16_ONLY, ALLOW_A4, ALLOW_A8, INPUT_DIVISOR
 from ninfer_formats.errors import UsageError
-from ninfer_tools.convert.recipe import RecipeError, read_recipe
+from ninfer_tools.convert.recipes.recipe_file import RecipeError, read_recipe
 
 UP, DOWN, GATE = (f"text/layers/0/mlp/{role}" for role in ("up", "down", "gate"))
 HEAD = "def configure(model, recipe, sources):\n"

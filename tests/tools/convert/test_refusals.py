@@ -48,13 +48,6 @@ def test_nan_is_refused_by_tensor_and_row_and_nothing_is_left(tmp_path, name, pr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m"]
 
 
-def test_container_2_names_the_way_that_works(tmp_path):
-    """V-6."""
-    with pytest.raises(UsageError) as refused:
-        convert(build_checkpoint().write(tmp_path / "m"), tmp_path / "a.ninfer", container=2)
-    assert "convert to 3, then `ninfer migrate FILE OUT --to 2`" in str(refused.value)
-
-
 def test_output_that_is_a_source_file_is_refused(tmp_path):
     """V-7."""
     folder = build_checkpoint().write(tmp_path / "m")

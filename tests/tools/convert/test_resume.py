@@ -57,7 +57,8 @@ def test_resumed_conversion_has_the_bytes_of_an_undisturbed_one(tmp_path, monkey
     assert done.returncode == -{"KILL": signal.SIGKILL, "INT": signal.SIGINT}[name]
     assert [p.name for p in out.parent.iterdir()] == [WORK]
     journal = (out.parent / WORK / "journal.jsonl").read_text().splitlines()
-    assert len(journal) == 10
+    # Ctrl-C reaches the main thread a moment later: objects may end meanwhile.
+    assert len(journal) == 10 or (name == "INT" and len(journal) > 10)
     encoded = []
     write = execution._Run._write_parent
     monkeypatch.setattr(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
 
-from builders.checkpoints import build_checkpoint
+from builders.checkpoints import VOCAB_ROWS, build_checkpoint
 from builders.conversions import converted
 from builders.stored_forms import FORMS, Stored
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.tensors import decode_tensor, encode_tensor
+from ninfer_formats.errors import NumericError
+from ninfer_formats.layouts.rows import view_tensor
+from ninfer_formats.reader import open_artifact
+from ninfer_formats.tensors import decode_tensor, decode_view, encode_tensor, import_words
 from ninfer_tools import verify_against
-from ninfer_tools.convert import verification
+from ninfer_tools.convert import error_figures, verification
+from ninfer_tools.convert.error_bounds import bound_relative_error
+from ninfer_tools.convert.error_figures import ErrorSums
+from ninfer_tools.convert.nvfp4_rows import decode_nvfp4_rows
 
 
 def verify(out, folder, capsys, **options):
@@ -106,4 +113,98 @@ def test_bounds_hold_for_hostile_values(format, kind):
         kind = "direct"
         dtype = "F32"
 
-    assert error <= verification._bound(format, Source()) * size  # pyright: ignore
+    assert error <= bound_relative_error(format, Source()) * size  # pyright: ignore
+
+
+def recorded(out, folder, threads):
+    """Return the record of every comparison, figures as Python prints them."""
+    artifact = open_artifact(out)
+    found = verify_against._read_sources(artifact, str(folder), [])
+    assert found.sources is not None
+    compared = verification.compare_parameters(artifact, found.sources.sources, threads=threads)
+    return [item.as_record() for item in compared]
+
+
+def test_figures_do_not_depend_on_the_number_of_threads(tmp_path, monkeypatch):
+    """V-134: down to the last digit, with many blocks for every parameter."""
+    monkeypatch.setattr(verification, "BLOCK_VALUES", 1 << 14)
+    folder, out = build_checkpoint(tied=True).write(tmp_path / "m"), tmp_path / "a.ninfer"
+    converted(folder, out, profile="groupwise-int")
+    assert recorded(out, folder, 1) == recorded(out, folder, 5)
+
+
+def test_tied_head_has_the_figures_of_the_embedding(tmp_path):
+    """V-133: one weight in one object is read once and reported twice."""
+    folder, out = build_checkpoint(tied=True).write(tmp_path / "m"), tmp_path / "a.ninfer"
+    converted(folder, out, profile="groupwise-int")
+    found = {item.pop("parameter"): item for item in recorded(out, folder, 2)}
+    assert found["text/output_head"] == found["text/token_embedding"]
+    assert found["text/output_head"]["values"] == VOCAB_ROWS * 128
+
+
+def test_unequal_direct_parameter_has_figures_of_all_its_values(tmp_path, monkeypatch):
+    """V-75: one wrong word in the last block, and the equal blocks before it count as well."""
+    monkeypatch.setattr(verification, "BLOCK_VALUES", 128 * 128)
+    tiny, out = build_checkpoint(), tmp_path / "a.ninfer"
+    converted(tiny.write(tmp_path / "m"), out, profile="bf16")
+    words = tiny.tensors["lm_head.weight"].words
+    words[-1, -1] ^= 0x40
+    (item,) = [
+        x for x in recorded(out, tiny.write(tmp_path / "n"), 2) if x["parameter"].endswith("_head")
+    ]
+    source = (words.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    gap = item["max_error"]
+    assert item["unequal_values"] == 1 and item["values"] == words.size
+    assert item["relative_error"] == pytest.approx(gap / np.linalg.norm(source), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 8191, 8192, 8193, 200_001])
+def test_sums_are_those_of_exact_arithmetic(count):
+    """V-134: against Python's exact summation."""
+    random = np.random.default_rng(count)
+    a = random.normal(0, 1, count).astype(np.float32)
+    b = (a + random.normal(0, 0.1, count)).astype(np.float32)
+    sums = ErrorSums()
+    sums.add(a, b)
+    wide = [(float(x), float(y)) for x, y in zip(a, b, strict=True)]
+    assert sums.errors == pytest.approx(math.fsum((x - y) ** 2 for x, y in wide), rel=1e-13)
+    assert sums.products == pytest.approx(math.fsum(x * y for x, y in wide), rel=1e-12)
+    assert sums.largest == max(abs(x - y) for x, y in wide) and sums.count == count
+
+
+def test_nan_is_never_the_smaller_error():
+    """V-134."""
+    first, second = ErrorSums(), ErrorSums()
+    first.add(np.array([1, np.nan], np.float32), np.zeros(2, np.float32))
+    second.add(np.ones(2, np.float32), np.zeros(2, np.float32))
+    second.merge(first)
+    assert math.isnan(second.largest) and math.isnan(second.relative)
+
+
+@pytest.mark.parametrize(("shape", "divisors"), [((256, 64), 2), ((130, 40), 1), ((3, 16), 1)])
+def test_pairs_of_nvfp4_codes_decode_to_the_bits_of_single_ones(shape, divisors):
+    """V-134: ragged rows and columns, every code, several divisors, any row range."""
+    random = np.random.default_rng(7)
+    n, k = shape
+    codes = random.integers(0, 256, (n, -(-k // 2)), dtype=np.uint8)
+    scales = random.integers(1, 0x7F, (n, -(-k // 16)), dtype=np.uint8)
+    found = np.array([3.7, 1e-3], np.float32)[:divisors]
+    data = import_words(nf.NVFP4, shape, codes, scales, found)
+    view = view_tensor(data, nf.NVFP4, nf.BLOCK_SCALE, shape, divisors)
+    for begin, end in ((0, n), (1, n - 1), (n - 1, n)):
+        pairs, single = decode_nvfp4_rows(view, begin, end), decode_view(view, begin, end)
+        assert pairs.dtype == np.float32 and pairs.shape == single.shape
+        assert np.array_equal(pairs.view(np.uint32), single.view(np.uint32))
+
+
+def test_illegal_nvfp4_words_are_refused_while_comparing():
+    """V-134: as by every other way of decoding."""
+    data = encode_tensor(np.ones((128, 64), np.float32), nf.NVFP4)
+    data[-4:] = 0
+    with pytest.raises(NumericError, match="divisor"):
+        decode_nvfp4_rows(view_tensor(data, nf.NVFP4, nf.BLOCK_SCALE, (128, 64)), 0, 1)
+
+
+def test_products_are_summed_in_runs_that_no_library_splits():
+    """V-134: the linear algebra library spreads longer products over threads of its own."""
+    assert error_figures._RUN_VALUES < 10_000

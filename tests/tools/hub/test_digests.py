@@ -69,9 +69,27 @@ def test_manifest_of_another_kind_is_not_asked(hub, text):
     assert len(digests(hub, {"artifact-manifest.json": text})) == 1
 
 
+def test_manifest_vouches_for_every_file_of_the_artifact(hub):
+    """P-13: a part is named in `files` only, the entry there once more."""
+    part = {"filename": "m.ninfer", "sha256": SHA, "bytes": len(DATA)}
+    entry = {"filename": "entry.ninfer", "sha256": A, "bytes": 3}
+    found = digests(hub, manifest(**entry, files=[entry, part]))
+    assert [item.origin for item in found] == ["hub", "artifact-manifest.json"]
+    found = digests(hub, manifest(**part, files=[part, entry, 5]))
+    assert [item.origin for item in found] == ["hub", "artifact-manifest.json"]
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        (
+            manifest(filename="e", files=[{"filename": "m.ninfer", "sha256": A}]),
+            "artifact-manifest.json and hub name different",
+        ),
+        (
+            manifest(filename="e", files=[{"filename": "m.ninfer", "sha256": SHA, "bytes": 7}]),
+            "name different sizes",
+        ),
         ({"SHA256SUMS": f"{A}  m.ninfer\n".encode()}, "SHA256SUMS and hub name different contents"),
         (manifest(filename="m.ninfer", sha256=A), "artifact-manifest.json and hub name different"),
         (manifest(filename="m.ninfer", sha256=SHA, bytes=7), "name different sizes"),

@@ -123,7 +123,7 @@ def test_announced_mtp_without_tensors_is_refused_when_asked_for(check):
     tiny = build_checkpoint()
     tiny.drop("mtp.")
     (problem,) = check(tiny, components=("text", "mtp")).problems
-    assert "component mtp asked for, 0 of 15 tensors found" in str(problem)
+    assert "component mtp is incomplete: 0 of 15 tensors found" in str(problem)
     assert problem.remedy == "convert without mtp, or add --source mtp=<original>"
     assert not check(tiny, components=("text",)).problems
 

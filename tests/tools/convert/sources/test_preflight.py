@@ -92,7 +92,7 @@ def test_vision_asked_for_without_tensors_is_refused(check):
     tiny = build_checkpoint()
     tiny.drop("model.visual.")
     (text,) = texts(check(tiny, components=["text", "vision"]))
-    assert "component vision asked for, 0 of " in text
+    assert "component vision is incomplete: 0 of " in text
     (text,) = texts(check(build_checkpoint(vision=False), components=["text", "vision"]))
     assert "no vision_config" in text
 
@@ -169,7 +169,7 @@ def test_fewer_layers_than_the_config_says_are_missing(check):
     tiny = build_checkpoint()
     tiny.drop(f"{TEXT}layers.1.")
     (text,) = texts(check(tiny))
-    assert "component text asked for" in text and "layers.1.input_layernorm.weight" in text
+    assert "component text is incomplete" in text and "layers.1.input_layernorm.weight" in text
 
 
 def test_layers_of_the_other_kind_are_refused(check):

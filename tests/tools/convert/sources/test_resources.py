@@ -74,9 +74,9 @@ def test_preprocessing_belongs_to_vision_alone(check):
     assert not check(tiny).problems
 
 
-@pytest.mark.parametrize("raw", [b"", b" \n", b"\xff", b"a\0b"])
+@pytest.mark.parametrize("raw", [b"", b" \n", b"\xff", b"a\0b", b"\xef\xbb\xbfa"])
 def test_template_is_text(check, raw):
-    """S-32."""
+    """S-32, S-76."""
     tiny = build_checkpoint()
     tiny.resources["chat_template.jinja"] = raw
     (problem,) = check(tiny).problems

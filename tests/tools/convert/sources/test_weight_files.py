@@ -48,7 +48,7 @@ def test_both_a_single_file_and_an_index_are_refused(tmp_path, folder):
     """S-21."""
     build_checkpoint().write(tmp_path / "one")
     (tmp_path / "one/model.safetensors").rename(folder / "model.safetensors")
-    assert "both model.safetensors and an index" in only_problem(folder)
+    assert "both model.safetensors and model.safetensors.index.json" in only_problem(folder)
 
 
 def test_index_of_a_single_file_is_fine(tmp_path):

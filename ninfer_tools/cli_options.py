@@ -1,0 +1,181 @@
+"""Options of the command line that need more than a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[
+    Path | None, typer.Argument(help="Entry file of the artifact.", show_default=False)
+]
+Synthetic = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of FILE: a made-up artifact, e.g. qwen3.8-27b:nvfp4:layers=4.",
+        metavar="SPEC",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Cap = Annotated[
+    int, typer.Option("--max-directory-mib", help="Refuse larger directories.", min=1, max=65536)
+]
+RankingCorpus = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Count tokens in these texts instead: plain or .jsonl, also .zst and .gz.",
+        metavar="FILES",
+    ),
+]
+SaveRanking = Annotated[
+    Path | None, typer.Option(help="Keep what --ranking-corpus counted.", metavar="FILE.i64")
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(help="Draw errors by layer and role (.png, .svg, .pdf).", metavar="FILE"),
+]
+ForcePlot = Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run this text to get activation divisors; kept as FILE.calibration.json.",
+        metavar="TEXTFILE",
+    ),
+]
+SavedCalibration = Annotated[
+    Path | None, typer.Option(help="Take activation divisors from a calibration.", metavar="FILE")
+]
+CalibrationTokens = Annotated[
+    int | None, typer.Option(help="Tokens of --calibrate to run, 16384 by default.", min=1)
+]
+Recipe = Annotated[
+    str | None, typer.Option(help="Python code that chooses formats.", metavar="FILE.py[:FUNC]")
+]
+
+
+def _number(help: str, least: float | None = None) -> typer.models.OptionInfo:
+    return typer.Option(help=help, min=least, show_default=False)
+
+
+def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
+    """Add `ninfer run` to the command line."""
+
+    @app.command("run")
+    def run_command(
+        file: File = None,
+        synthetic: Synthetic = None,
+        prompt: Annotated[
+            str | None, typer.Option(help="Answer this message.", metavar="TEXT")
+        ] = None,
+        messages: Annotated[
+            Path | None,
+            typer.Option(
+                help="Answer a conversation: a list of messages, or an object with messages and "
+                "tools.",
+                metavar="FILE.json",
+            ),
+        ] = None,
+        chat: Annotated[
+            bool, typer.Option("--chat", help="Answer line by line; /help lists its commands.")
+        ] = False,
+        prompt_ids: Annotated[
+            str | None, typer.Option(help="Continue these token ids.", metavar="ID,ID,...")
+        ] = None,
+        image: Annotated[
+            list[Path] | None, typer.Option(help="An image for the message.", metavar="FILE")
+        ] = None,
+        video: Annotated[
+            list[Path] | None,
+            typer.Option(
+                help="A video for the message, or a folder of its frames, two a second.",
+                metavar="FILE",
+            ),
+        ] = None,
+        max_new: Annotated[int | None, _number("Most tokens of an answer.", 1)] = None,
+        thinking: Annotated[
+            bool | None,
+            typer.Option("--thinking/--no-thinking", help="Think first; the model decides."),
+        ] = None,
+        reasoning_effort: Annotated[
+            str | None, typer.Option(help="low, medium or xhigh, where the model knows it.")
+        ] = None,
+        greedy: Annotated[
+            bool, typer.Option("--greedy", help="Take the most likely token.")
+        ] = False,
+        temperature: Annotated[float | None, _number("Instead of the model's own.")] = None,
+        top_k: Annotated[int | None, _number("Draw from so many tokens; 0: all.")] = None,
+        top_p: Annotated[float | None, _number("Draw from this much probability.")] = None,
+        min_p: Annotated[float | None, _number("Least share of the likeliest token's.")] = None,
+        presence_penalty: Annotated[float | None, _number("Off tokens that were used.")] = None,
+        frequency_penalty: Annotated[float | None, _number("Off tokens, for each use.")] = None,
+        repetition_penalty: Annotated[float | None, _number("Divides used tokens.")] = None,
+        seed: Annotated[int | None, _number("Same seed, same answer.")] = None,
+        spec: Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")] = None,
+        draft_tokens: Annotated[int, typer.Option(help="Drafts of a round.", min=1, max=15)] = 3,
+        lm_head_draft: Annotated[
+            bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
+        ] = False,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+        dtype: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+        max_context: Annotated[
+            int | None, _number("Tokens of prompt and answer, 8192 by default.", 1)
+        ] = None,
+        kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
+        no_vision: Annotated[
+            bool, typer.Option("--no-vision", help="Leave the vision tower out.")
+        ] = False,
+        no_cuda_graph: Annotated[
+            bool, typer.Option("--no-cuda-graph", help="Launch every kernel by itself.")
+        ] = False,
+        max_directory_mib: Cap = 256,
+        json_output: Json = False,
+    ) -> None:
+        """Answer a prompt; the answer goes to standard output as it comes."""
+        from ninfer_tools.run_session.options import EngineFlags, RunOptions, SamplingFlags
+
+        sampling = SamplingFlags(
+            greedy,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            presence_penalty,
+            frequency_penalty,
+            repetition_penalty,
+            seed,
+        )
+        engine = EngineFlags(
+            device,
+            dtype,
+            max_context,
+            kv_dtype,
+            spec,
+            draft_tokens,
+            lm_head_draft,
+            no_vision,
+            no_cuda_graph,
+        )
+        options = RunOptions(
+            prompt,
+            prompt_ids,
+            messages,
+            chat,
+            tuple(image or ()),
+            tuple(video or ()),
+            max_new,
+            thinking,
+            reasoning_effort,
+            json_output,
+            sampling,
+            engine,
+        )
+        dispatch(
+            "run",
+            json_output,
+            file=file,
+            synthetic=synthetic,
+            options=options,
+            max_directory_bytes=max_directory_mib << 20,
+        )

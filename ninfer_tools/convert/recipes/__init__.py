@@ -1,0 +1,1 @@
+"""Parts of recipes: the file, the model they see, what they choose, and what they compute."""
