@@ -25,6 +25,7 @@ from ninfer_tools.cli_options import (
     SavedCalibration,
     SaveRanking,
     Synthetic,
+    add_doctor,
     add_run,
 )
 
@@ -56,6 +57,10 @@ def _dispatch(module: str, json_output: bool, **options: Any) -> None:
 
         silence_stdout()
         code = 0
+    except KeyboardInterrupt as stop:  # likewise, exit code 130 without a word
+        from ninfer_tools.entry_point import tell_interrupt
+
+        code = tell_interrupt(stop)
     except MemoryError:
         code = _show_error(NinferError("not enough memory"), json_output)
     except OSError as error:
@@ -390,3 +395,4 @@ def demo_command(
 
 
 add_run(app, _dispatch)
+add_doctor(app, _dispatch)

@@ -129,6 +129,13 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         no_cuda_graph: Annotated[
             bool, typer.Option("--no-cuda-graph", help="Launch every kernel by itself.")
         ] = False,
+        requantize: Annotated[
+            str | None,
+            typer.Option(
+                help="Re-quantise bf16 matrices at load, e.g. head=w8,mtp=nvfp4.",
+                metavar="GROUP=FORMAT,...",
+            ),
+        ] = None,
         max_directory_mib: Cap = 256,
         json_output: Json = False,
     ) -> None:
@@ -156,6 +163,7 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             lm_head_draft,
             no_vision,
             no_cuda_graph,
+            requantize or "",
         )
         options = RunOptions(
             prompt,
@@ -177,5 +185,33 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             file=file,
             synthetic=synthetic,
             options=options,
+            max_directory_bytes=max_directory_mib << 20,
+        )
+
+
+def add_doctor(app: typer.Typer, dispatch: Callable[..., None]) -> None:
+    """Add `ninfer doctor` to the command line."""
+
+    @app.command("doctor")
+    def doctor_command(
+        file: File = None,
+        max_context: Annotated[
+            int | None, _number("Tokens of prompt and answer, 8192 by default.", 1)
+        ] = None,
+        max_concurrency: Annotated[
+            int, typer.Option(help="Answers at the same time.", min=1, max=8)
+        ] = 1,
+        kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
+        max_directory_mib: Cap = 256,
+        json_output: Json = False,
+    ) -> None:
+        """Say whether this machine can run an engine, and FILE on it, and what to do if not."""
+        dispatch(
+            "doctor.command",
+            json_output,
+            file=file,
+            max_context=max_context,
+            max_concurrency=max_concurrency,
+            kv_dtype=kv_dtype,
             max_directory_bytes=max_directory_mib << 20,
         )

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
+
+from ninfer_tools.streams import (
+    escape_unprintable,
+    open_missing_streams,
+    outlive_reader,
+    silence,
+)
+
+# Commands that end their work when nobody reads what they print any more.
+_LASTING = frozenset({"convert", "verify", "migrate", "pull"})
+# Commands that read weights through mapped files.
+_MAPPING = frozenset({"convert", "verify"})
 
 
 class Stopped(KeyboardInterrupt):
@@ -21,17 +32,15 @@ class Stopped(KeyboardInterrupt):
 
 def main() -> None:
     """Run `ninfer`: whatever happens, one line on stderr and a documented exit code."""
+    code = 0
     try:
-        _prepare_process()
+        kept = _prepare_process()  # noqa: F841 - a handler that C code calls
         code = _run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError:  # the code stays what the command said, 0 when it was not at its end
         silence_stdout()
-        code = 0
     except KeyboardInterrupt as stop:
-        number = stop.number if isinstance(stop, Stopped) else signal.SIGINT
-        print("interrupted; no output file was left behind", file=sys.stderr)
-        code = 128 + number
+        code = tell_interrupt(stop)
     except OSError as error:
         silence_stdout()
         print(f"standard output: {error.strerror or error}", file=sys.stderr)
@@ -39,14 +48,28 @@ def main() -> None:
     sys.exit(code)
 
 
-def _prepare_process() -> None:
-    # Names and paths may hold what the terminal's encoding does not.
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+def tell_interrupt(stop: KeyboardInterrupt) -> int:
+    """Print what a command says of its interruption, by the notes of `stop`; return the code."""
+    lines = getattr(stop, "__notes__", ["interrupted; no output file was left behind"])
+    print("\n".join(lines), file=sys.stderr)
+    return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
+
+
+def _prepare_process() -> Any:
+    """Set streams and signals up; return what must stay alive."""
+    open_missing_streams()
+    escape_unprintable()
+    command = next((item for item in sys.argv[1:] if not item.startswith("-")), "")
+    if command in _LASTING:
+        sys.stdout, sys.stderr = outlive_reader(sys.stdout), outlive_reader(sys.stderr)
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _stop)
+    if command not in _MAPPING:
+        return None
+    from ninfer_tools.mapped_faults import report_mapped_faults
+
+    return report_mapped_faults()
 
 
 def _stop(number: int, frame: Any) -> NoReturn:
@@ -97,6 +120,5 @@ def complete_globs(arguments: list[str]) -> list[str]:
 
 def silence_stdout() -> None:
     """Let whatever is still written to standard output vanish."""
-    # What is left in the buffer cannot be written; the interpreter must not try once more.
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout.fileno())

@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ninfer_formats.errors import ArtifactError
+from ninfer_formats.inventories.geometry import TextGeometry
 from ninfer_formats.reader import Artifact, open_artifact
 from ninfer_tools.console import format_table, print_json
 from ninfer_tools.convert.error_plot import check_picture, draw_errors
+from ninfer_tools.convert.named_files import list_verification_files
 from ninfer_tools.convert.progress import show_conversion
-from ninfer_tools.convert.request import Request, open_sources, parse_named_sources
+from ninfer_tools.convert.request import (
+    OpenedSource,
+    Request,
+    open_sources,
+    parse_named_sources,
+)
+from ninfer_tools.convert.sources.name_lists import shorten_problems
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 from ninfer_tools.convert.sources.preflight import Preflight, find_problems
 from ninfer_tools.convert.verification import Comparison, compare_parameters, count_values
@@ -35,7 +44,10 @@ def run(
     if plot is not None:
         check_picture(plot, force)
     artifact = open_artifact(file, max_directory_bytes=max_directory_bytes)
-    found = _read_sources(artifact, against, sources)
+    opened = open_sources(Request(parse_named_sources(against, sources), file), weights=True)
+    if plot is not None:
+        list_verification_files(file, plot, opened).refuse_overlaps()
+    found = _find_sources(artifact, opened)
     if found.problems or found.sources is None:
         for problem in found.problems:
             print(str(problem), file=sys.stderr)
@@ -47,18 +59,36 @@ def run(
         draw_errors(compared, parameters, artifact.path.name, plot)
         record["plot"] = str(plot)
     print_json(record) if json_output else _show(record)
-    return 1 if record["outside"] else 0
+    for problem in shorten_problems(item.fault for item in compared if item.fault is not None):
+        print(str(problem), file=sys.stderr)
+    return 1 if record["outside"] or record["damaged"] else 0
 
 
-def _read_sources(artifact: Artifact, against: str, named: list[str]) -> Preflight:
-    request = Request(parse_named_sources(against, named), artifact.path)
-    opened = open_sources(request, weights=True)
+def _find_sources(artifact: Artifact, opened: Mapping[str, OpenedSource]) -> Preflight:
     checkpoints = {name: item.checkpoint for name, item in opened.items()}
     ids = None
     if _TOKEN_IDS in artifact.bindings:
         ids = artifact.parameter(_TOKEN_IDS).decode()
     resources = {role: artifact.resource(role, owner) for owner, role in artifact.resources}
-    return find_problems(checkpoints, tuple(artifact.components), ids, resources)
+    paths = {role: f"{artifact.path}: {owner}/{role}" for owner, role in artifact.resources}
+    found = find_problems(
+        checkpoints, tuple(artifact.components), ids, resources, resource_paths=paths
+    )
+    if found.geometry is not None:
+        _refuse_other_model(artifact, found.geometry.text, checkpoints["base"].label)
+    return found
+
+
+def _refuse_other_model(artifact: Artifact, text: TextGeometry, label: str) -> None:
+    # Ids of its tokenizer would otherwise look wrong, and every tensor too.
+    config = artifact.components["text"].config if "text" in artifact.components else {}
+    for key in ("vocab_size", "hidden_size", "num_hidden_layers"):
+        got, want = config.get(key), getattr(text, key)
+        if got is not None and got != want:
+            raise ArtifactError(
+                "the artifact is of another model than the source", path=artifact.path,
+                where=f"text.{key}", got=got, want=f"{want}, as {label} says",
+            )  # fmt: skip
 
 
 def _compare(
@@ -75,13 +105,16 @@ def _compare(
 def _describe(
     artifact: Artifact, compared: list[Comparison], samples: int | None
 ) -> dict[str, Any]:
-    outside = [item for item in compared if not item.within]
-    worst = sorted(compared, key=lambda item: item.severity, reverse=True)
+    damaged = [item for item in compared if item.fault is not None]
+    outside = [item for item in compared if not item.within and item.fault is None]
+    whole = [item for item in compared if item.fault is None]
+    worst = sorted(whole, key=lambda item: item.severity, reverse=True)
     return {
         "file": str(artifact.path),
         "sampled_rows": samples,
         "parameters": len(compared),
         "bit_equal": sum(item.unequal == 0 for item in compared),
+        "damaged": [item.as_record() for item in damaged],
         "outside": [item.as_record() for item in outside],
         "worst": [item.as_record() for item in worst[:WORST] if item.unequal],
     }
@@ -100,7 +133,10 @@ def _show(record: dict[str, Any]) -> None:
             rows = [tuple(_cell(item[key]) for key in keys) for item in record[title]]
             print(f"{title}:")
             print(format_table([head, *rows]))
-    state = f"{len(record['outside'])} outside their bound" if record["outside"] else "all within"
+    whole = "the others within" if record["damaged"] else "all within"
+    state = f"{len(record['outside'])} outside their bound" if record["outside"] else whole
+    if record["damaged"]:
+        state += f", {len(record['damaged'])} damaged"
     if "plot" in record:
         print(f"picture: {record['plot']}")
     print(f"verdict: {state}")

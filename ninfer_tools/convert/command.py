@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 import time
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.errors import NinferError, UsageError, printable
 from ninfer_formats.output_target import OutputTarget, refuse_occupied, resolve_target
 from ninfer_formats.publication import check_output
 from ninfer_formats.reader import list_parts
@@ -23,32 +24,43 @@ from ninfer_tools.convert.calibration.order import (
 from ninfer_tools.convert.calibration.summary import describe_calibration
 from ninfer_tools.convert.container2 import check_options
 from ninfer_tools.convert.manifest import (
-    drop_stale_manifest,
+    encode_manifest,
+    manifest_path,
     refuse_taken_manifest,
-    write_manifest,
+    tell_stale_manifest,
+)
+from ninfer_tools.convert.named_files import (
+    NamedFiles,
+    list_conversion_files,
+    list_source_files,
 )
 from ninfer_tools.convert.plan import ConversionPlan, plan_conversion
 from ninfer_tools.convert.progress import show_conversion
 from ninfer_tools.convert.proposal import check_ranking
+from ninfer_tools.convert.ranking_corpus import parse_corpora
 from ninfer_tools.convert.recipes.recipe_file import read_recipe
 from ninfer_tools.convert.report import (
     describe_conversion,
     describe_plan,
+    encode_report,
     report_path,
     show_plan,
-    write_report,
 )
 from ninfer_tools.convert.request import (
     OpenedSource,
     Request,
     open_sources,
     parse_named_sources,
+    parse_resources,
+    read_given_resources,
 )
 from ninfer_tools.convert.rules import parse_rule
 from ninfer_tools.convert.source_hashes import add_digests, hash_sources
-from ninfer_tools.convert.sources.resources import MAX_BYTES, ROLES
+from ninfer_tools.convert.workplace import can_resume, recover_publication
 
 _PROPOSAL = "proposal"
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
+_MOST_NAME = 200
 PROFILES = ("nvfp4", "groupwise-int", "fp8", "bf16")
 
 
@@ -83,26 +95,46 @@ def run(
 ) -> int:
     """Convert; return the exit code. Errors are NinferErrors, with nothing at the target."""
     check_options(container, max_file_bytes)
-    order = read_order(calibrate, calibration, calibration_tokens, Path(out))
+    given = parse_resources(resources)
+    recipe_file = None if recipe is None else read_recipe(recipe)
+    files = list_conversion_files(
+        Path(out),
+        inputs={
+            "--recipe": (None if recipe_file is None else recipe_file.path,),
+            "--ranking": (ranking,),
+            "--ranking-corpus": parse_corpora(ranking_corpus or []),
+            "--calibrate": (calibrate,),
+            "--calibration": (calibration,),
+            "--resource": given.values(),
+        },
+        calibrates=calibrate is not None,
+        manifest=manifest,
+        save_ranking=save_ranking,
+    )
+    files.refuse_overlaps()
+    order = read_order(calibrate, calibration, calibration_tokens)
     corpora = check_ranking(ranking, ranking_corpus or [], save_ranking, no_proposal, force)
     request = Request(
         sources=parse_named_sources(source, sources),
         output=Path(out),
         profile=_check_profile(profile),
         components=_parse_components(components),
-        rules=tuple(parse_rule(item) for item in rules),
-        recipe=None if recipe is None else read_recipe(recipe),
+        rules=tuple(parse_rule(_check_text(item)) for item in rules),
+        recipe=recipe_file,
         calibration=order.calibration,
-        resources=_read_resources(resources),
+        resources=read_given_resources(given),
+        resource_files=given,
         proposal_rows=_choose_rows(components, proposal_rows, no_proposal, ranking, corpora),
         ranking=ranking,
         ranking_corpus=corpora,
-        name=name,
+        name=_check_name(name),
         container=container,
         max_file_bytes=max_file_bytes,
-        device=device if dry_run else _choose_device(device),
+        device=_choose_device(device, dry_run),
         require_pinned=require_pinned,
     )
+    if not dry_run:
+        recover_publication(resolve_target(request.output, {request.output.name: 0}))
     _refuse_taken_names(request, force)
     if manifest:
         refuse_taken_manifest(request.output, force)
@@ -110,9 +142,12 @@ def run(
     begin = time.monotonic()
     opened = open_sources(request, weights=not dry_run)
     _announce_snapshots(opened)
+    files = files.add_reads(list_source_files(opened, request.output, resume=resume))
+    files.refuse_overlaps()
+    request = replace(request, name=request.name or _name_model(opened["base"].name))
     found, plan = plan_conversion(request, opened, weights=not dry_run)
     if plan is not None and order.text is not None and not dry_run:
-        _resolve(request, plan, opened, force)
+        _resolve(request, plan, files, force)
         request = replace(request, calibration=carry_out(order, request, plan, opened, resume))
         found, plan = plan_conversion(request, opened, weights=True)
     record = describe_plan(request, found, plan, dry_run)
@@ -122,7 +157,7 @@ def run(
     record |= describe_calibration(order, request, plan)
     if plan is None:
         return _refuse(record, found.problems, json_output)
-    target = _resolve(request, plan, opened, force)
+    target = _resolve(request, plan, files, force)
     if dry_run:
         check_output(target.path, target.sizes, force=force, replaces=target.replaces)
         print_json(record) if json_output else show_plan(record)
@@ -131,13 +166,16 @@ def run(
         show_plan(record)
     if save_ranking is not None and plan.ranking is not None:
         plan.ranking.save(save_ranking)
-    done, digests = _execute(plan, opened, target, request.device, resume)
-    full = describe_conversion(plan, opened, done, record, time.monotonic() - begin)
-    add_digests(full["sources"], opened, digests)
-    write_report(report_path(request.output), full)
-    drop_stale_manifest(request.output, manifest)
+    full = _execute(
+        plan, opened, target, device=request.device, resume=resume, manifest=manifest,
+        describe=lambda done: describe_conversion(
+            plan, opened, done, record, time.monotonic() - begin
+        ),
+    )  # fmt: skip
     if manifest:
-        record["manifest"] = str(write_manifest(request.output, full))
+        record["manifest"] = str(manifest_path(request.output))
+    else:
+        tell_stale_manifest(request.output)
     _show_done(request, record, full, json_output)
     return 0
 
@@ -146,6 +184,28 @@ def _check_profile(name: str) -> str:
     if name not in PROFILES:
         raise UsageError("unknown profile", got=name, want=", ".join(PROFILES))
     return name
+
+
+def _check_name(name: str | None) -> str | None:
+    if name is not None and (len(name) > _MOST_NAME or not _is_text(name)):
+        want = f"at most {_MOST_NAME} characters, none of them a control character"
+        raise UsageError("--name cannot be used", got=name, want=want)
+    return name
+
+
+def _check_text(rule: str) -> str:
+    if not _is_text(rule):
+        raise UsageError("--set is not understood", got=rule, want="GLOB=FORMAT[:METHOD]")
+    return rule
+
+
+def _name_model(folder: str) -> str:
+    """Return the name of a folder, with escapes for what directories cannot hold."""
+    return folder if _is_text(folder) else printable(folder, _MOST_NAME)
+
+
+def _is_text(name: str) -> bool:
+    return not {unicodedata.category(c) for c in name} & {"Cc", "Cs", "Zl", "Zp"}
 
 
 def _parse_components(text: str | None) -> tuple[str, ...] | None:
@@ -169,23 +229,11 @@ def _choose_rows(
     return 0 if no_proposal or (left_out and unasked) else rows
 
 
-def _read_resources(items: list[str]) -> dict[str, bytes]:
-    found = {}
-    for item in items:
-        role, sign, path = item.partition("=")
-        if not sign or role not in ROLES:
-            want = f"ROLE=FILE with ROLE one of {', '.join(ROLES)}"
-            raise UsageError("--resource is not understood", got=item, want=want)
-        try:
-            if Path(path).stat().st_size > MAX_BYTES:
-                raise UsageError("file is too large", path=path, want=f"<= {MAX_BYTES} bytes")
-            found[role] = Path(path).read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read: {error.strerror}", path=path) from None
-    return found
-
-
-def _choose_device(name: str) -> str:
+def _choose_device(name: str, dry_run: bool) -> str:
+    if not _DEVICE.fullmatch(name):
+        raise UsageError("unknown device", got=name, want="auto, cpu, cuda or cuda:N")
+    if dry_run:
+        return name
     try:
         import torch
     except ImportError:
@@ -221,18 +269,12 @@ def _refuse(record: dict[str, Any], problems: tuple[NinferError, ...], json_outp
 
 
 def _resolve(
-    request: Request, plan: ConversionPlan, opened: Mapping[str, OpenedSource], force: bool
+    request: Request, plan: ConversionPlan, files: NamedFiles, force: bool
 ) -> OutputTarget:
     sizes = {file.name: file.bytes for file in plan.written.files}
     replaces = list_parts(request.output) if force else ()
     target = resolve_target(request.output, sizes, force=force, replaces=replaces)
-    names = {*sizes, *replaces, report_path(request.output).name}
-    for item in opened.values():
-        files = item.checkpoint.files
-        for name in files.names():
-            mine = target.parent / name
-            if name in names and mine.exists() and os.path.realpath(files.path(name)) == str(mine):
-                raise UsageError("the output is a file of the source", path=mine)
+    files.add_parts(request.output, (*sizes, *replaces)).refuse_overlaps()
     return target
 
 
@@ -240,29 +282,44 @@ def _execute(
     plan: ConversionPlan,
     opened: Mapping[str, OpenedSource],
     target: OutputTarget,
+    *,
     device: str,
     resume: bool,
-) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """Convert and publish; return the record of every object, and SHA-256 by source path."""
+    manifest: bool,
+    describe: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Convert and publish artifact, manifest and report; return the content of the report.
+
+    `describe` makes it, less the SHA-256 of sources, of the records of all objects.
+    """
     from ninfer_tools.convert.execution import execute
 
+    full: dict[str, Any] = {}
     total = sum(item.bytes for item in plan.written.objects.values())
     with hash_sources(plan, opened, target, resume) as hashes:
+
+        def finish(done: Mapping[str, Any], written: Path) -> dict[str, bytes]:
+            hashes.finish()
+            full.update(describe(done))
+            add_digests(full["sources"], opened, hashes.digests)
+            files = {report_path(target.path).name: encode_report(full)}
+            if manifest:
+                files[manifest_path(target.path).name] = encode_manifest(written, full)
+            return files
+
         try:
             with show_conversion(total) as (advance, announce):
-                follow = hashes.follow(advance)
-                done = execute(
-                    plan, target, resume=resume, device=device, advance=follow, announce=announce
-                )
-        except KeyboardInterrupt:
-            print("interrupted; the same command with --resume goes on from here", file=sys.stderr)
+                execute(
+                    plan, target, resume=resume, device=device, advance=hashes.follow(advance),
+                    announce=announce, finish=finish,
+                )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            if can_resume(target):
+                stop.add_note("interrupted; the same command with --resume goes on from here")
+            elif full:
+                stop.add_note("interrupted; the artifact is complete")
             raise
-        try:
-            hashes.finish()
-        except KeyboardInterrupt:
-            print("interrupted; the artifact is complete, but has no report", file=sys.stderr)
-            raise
-    return done, hashes.digests
+    return full
 
 
 def _show_done(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from ninfer_formats.errors import NinferError, UsageError
+from ninfer_tools.convert.regular_file import open_regular
 
 # A piece ends with the first line that reaches the first size, or is cut at the second.
 PIECE_BYTES = 1 << 16
@@ -54,14 +56,8 @@ class CorpusFile:
 
     def check(self) -> int:
         """Return the size in bytes; UsageError unless it is a file that can be opened."""
-        try:
-            if not self.path.is_file():
-                what = "is no file" if self.path.exists() else "no such file"
-                raise UsageError(f"corpus: {what}", path=self.path)
-            with self.path.open("rb"):
-                return self.path.stat().st_size
-        except OSError as error:
-            raise UsageError(f"cannot read: {error.strerror}", path=self.path) from None
+        with open_regular(self.path) as file:
+            return os.fstat(file.fileno()).st_size
 
     def pieces(self, advance: Advance) -> Iterator[str]:
         """Yield the text piece by piece; NinferError naming file and place where it is none."""
@@ -79,7 +75,7 @@ class CorpusFile:
             raise UsageError(f"cannot read: {error.strerror}", path=self.path) from None
 
     def _unpack(self, advance: Advance) -> Iterator[bytes]:
-        with self.path.open("rb") as raw:
+        with open_regular(self.path) as raw:
             counted = _CountedFile(raw, self, advance)
             if self.path.suffix.lower() == ".zst":
                 yield from _unpack_zstd(counted, self.path)

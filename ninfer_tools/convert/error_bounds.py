@@ -36,6 +36,9 @@ def smallest_step(format: str, divisor: float) -> float:
     """
     if format in CODES:
         return CODES[format].high * 2.0**-24
+    if format == nf.FP8:
+        # Rows whose scale would be at most 2^-128 are stored as zeros.
+        return 448 * 2.0**-128
     return 6 * 2.0**-10 / divisor if format == nf.NVFP4 else 0.0
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,10 @@ from ninfer_tools.convert.write_behind import WriteBehind
 # Finished objects are made durable and journalled after so many bytes or seconds.
 SYNC_BYTES = 64 << 20
 SYNC_SECONDS = 5.0
+RUNS = "crc32"
+# Gets the records of all objects and the artifact where it was written; returns the files that are
+# published with it.
+Finish = Callable[[Mapping[str, Any], Path], Mapping[str, bytes]]
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -37,11 +43,13 @@ def execute(
     device: str,
     advance: Advance,
     announce: Announce,
-) -> dict[str, Any]:
-    """Write and publish the artifact; return the record of every parent by object id.
+    finish: Finish,
+) -> None:
+    """Write the artifact and publish it together with the files that `finish` returns.
 
-    A record has `seconds` and, where values were rounded, `errors`. Raises NumericError naming
-    tensor and row for NaN and infinity, NinferError when the disk fills up.
+    The record of an object has `seconds`, `crc32` (V-171) and, where values were rounded, `errors`.
+    Raises NumericError naming tensor and row for NaN and infinity, NinferError when the disk fills
+    up.
     """
     chosen = choose_device(device)
     try:
@@ -53,7 +61,8 @@ def execute(
             run = _Run(plan, workplace, chosen, (ahead, behind), advance, announce)
             run.write_literals()
             run.write_parents()
-            return dict(workplace.journal.done)
+            for name, content in finish(dict(workplace.journal.done), workplace.entry).items():
+                workplace.publication.add(name, content)
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
@@ -88,9 +97,9 @@ class _Run:
             self._writer.write(id, data)
 
     def write_parents(self) -> None:
-        done = set(self._workplace.journal.done)
+        done = dict(self._workplace.journal.done)
         for id, parent in self._plan.parents.items():
-            if id in done:
+            if id in done and self._is_kept(id, done[id]):
                 self._behind.put(partial(self._skip, parent))
             elif id not in self._plan.literals:
                 self._announce(parent.ranges[0].parameter)
@@ -140,12 +149,19 @@ class _Run:
             job = partial(self._writer.write, parent.id, np.ascontiguousarray(data), offset)
             self._behind.put(job, data.nbytes)
 
+    def _is_kept(self, id: str, record: Mapping[str, Any]) -> bool:
+        if self._writer.is_kept(id, record.get(RUNS)):
+            return True
+        print(f"note: what was written of {id} is damaged; it is written again", file=sys.stderr)
+        return False
+
     def _skip(self, parent: Parent) -> None:
         self._writer.skip(parent.id)
         self._advance(parent.bytes)
 
     def _close(self, parent: Parent, seconds: float, errors: ErrorSums | None) -> None:
-        record = {"seconds": seconds, "errors": errors.as_record() if errors else None}
+        record: dict[str, Any] = {"seconds": seconds, RUNS: self._writer.runs(parent.id)}
+        record["errors"] = errors.as_record() if errors else None
         self._finish(parent, record)
 
     def _finish(self, parent: Parent, record: dict[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""`artifact-manifest.json` beside a converted artifact: what `ninfer pull` verifies (V-145)."""
+"""`artifact-manifest.json` beside a converted artifact: what `ninfer pull` verifies.
+
+Rules V-145, V-146 and V-170.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ninfer_formats.directory import Resource, Tensor
-from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.component_configs import geometry_from_components
 from ninfer_formats.output_target import refuse_occupied, resolve_target
 from ninfer_formats.reader import Artifact, list_parts, open_artifact
 from ninfer_tools.convert.progress import show_conversion
 from ninfer_tools.convert.versions import find_versions
-from ninfer_tools.convert.whole_file import hash_file, write_whole
+from ninfer_tools.convert.whole_file import hash_file
 from ninfer_tools.hub.digests import MANIFEST
 
 SCHEMA = "ninfer.artifact-manifest"
@@ -32,15 +34,9 @@ def refuse_taken_manifest(output: Path, force: bool) -> None:
     refuse_occupied(resolve_target(path, {path.name: 0}, force=force))
 
 
-def drop_stale_manifest(output: Path, rewritten: bool) -> None:
-    """Take a manifest away that describes the file which was replaced, or say that it is stale.
-
-    `rewritten`: a new one is about to be written.
-    """
+def tell_stale_manifest(output: Path) -> None:
+    """Say so when a manifest is there that describes the file which was replaced."""
     path = manifest_path(output)
-    if rewritten:
-        path.unlink(missing_ok=True)
-        return
     try:
         named = json.loads(path.read_text(encoding="utf-8"))["artifact"]["filename"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -49,24 +45,14 @@ def drop_stale_manifest(output: Path, rewritten: bool) -> None:
         print(f"note: {path} describes the replaced file; --manifest renews it", file=sys.stderr)
 
 
-def write_manifest(output: Path, report: Mapping[str, Any]) -> Path:
-    """Hash the files of a finished artifact and write the manifest beside them; return its path.
+def encode_manifest(written: Path, report: Mapping[str, Any]) -> bytes:
+    """Hash the files of a complete artifact at `written`; return the bytes of its manifest.
 
-    `report` is the content of `FILE.conversion.json`. Raises NinferError when a file cannot be
-    read or the manifest not be written; the artifact is complete without it.
+    `report` is the content of `FILE.conversion.json`. Raises OSError for a file that cannot be
+    read.
     """
-    path = manifest_path(output)
-    try:
-        artifact = open_artifact(output)
-        files = _hash_files(output)
-        record = describe_artifact(artifact, files, report)
-        write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
-    except OSError as error:
-        raise NinferError(
-            f"the artifact is complete, but its manifest was not written: {error.strerror}",
-            path=path,
-        ) from error
-    return path
+    record = describe_artifact(open_artifact(written), _hash_files(written), report)
+    return (json.dumps(record, indent=1) + "\n").encode()
 
 
 def describe_artifact(

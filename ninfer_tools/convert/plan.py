@@ -89,7 +89,12 @@ def plan_conversion(
     """
     checkpoints = {name: item.checkpoint for name, item in opened.items()}
     found = find_problems(
-        checkpoints, request.components, None, request.resources, read_scales=weights
+        checkpoints,
+        request.components,
+        None,
+        request.resources,
+        read_scales=weights,
+        resource_paths={role: str(path) for role, path in request.resource_files.items()},
     )
     if found.problems or found.geometry is None or found.sources is None:
         return found, None

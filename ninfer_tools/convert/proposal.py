@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from ninfer_tools.convert.ranking_corpus import (
     parse_corpora,
     save_ranking,
 )
+from ninfer_tools.convert.regular_file import open_regular
 
 LEAST_VOCABULARY = 65536
 _EVEN_ROWS = 128
@@ -82,7 +84,7 @@ def rank_tokens(
     """
     if file is not None:
         counts = read_counts(file, vocabulary, tokens)
-        with file.open("rb") as content:
+        with open_regular(file) as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         return Ranking(counts, {"from": "file", "sha256": digest, "file": file.name})
     zeros = np.zeros(tokens, np.int64)
@@ -109,16 +111,17 @@ def default_rows(vocabulary: int, tokens: int) -> int:
 
 def read_counts(path: Path, vocabulary: int, tokens: int) -> NDArray[np.int64]:
     """Return int64 [tokens] of a ranking file: little-endian int64 [rows, vocabulary], row 0."""
-    try:
-        size = path.stat().st_size
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         if not size or size % (8 * vocabulary):
             raise NinferError(
                 "ranking does not fit the vocabulary", path=path, got=f"{size} bytes",
                 want=f"a multiple of {8 * vocabulary} (int64 [rows, {vocabulary}])",
             )  # fmt: skip
-        counts = np.fromfile(path, "<i8", vocabulary)
-    except OSError as error:
-        raise UsageError(f"cannot read: {error.strerror}", path=path) from None
+        try:
+            counts = np.fromfile(file, "<i8", vocabulary)
+        except OSError as error:
+            raise UsageError(f"cannot read: {error.strerror}", path=path) from None
     if (counts < 0).any():
         raise NinferError("ranking has a negative count", path=path, got=int(counts.min()))
     return counts[:tokens]

@@ -20,7 +20,13 @@ from ninfer_formats.inventories.parameters import Parameter
 from ninfer_tools.convert.recipes.choices import Choices, Computed, UseChoice
 from ninfer_tools.convert.recipes.grouping import check_group
 from ninfer_tools.convert.recipes.model import Model, SourceLabels, describe_parameter
-from ninfer_tools.convert.recipes.recipe_file import RecipeError, RecipeFile, explain
+from ninfer_tools.convert.recipes.recipe_file import (
+    RecipeError,
+    RecipeFile,
+    explain,
+    read_divisor,
+    refuse_unrun,
+)
 from ninfer_tools.convert.rules import IMPORT, Assignment, choose_format, read_format
 from ninfer_tools.convert.sources.parameter_source import ParameterSource
 
@@ -232,11 +238,13 @@ def apply_recipe(
         function = space.get(file.function)
         if not callable(function):
             raise RecipeError("recipe has no such function", path=file.path, got=file.function)
-        function(model, recipe, SourceLabels(labels))
+        refuse_unrun(function(model, recipe, SourceLabels(labels)))
         return recipe.choices()
     except RecipeError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a recipe may end itself by SystemExit and the like
         raise explain(error, file.path) from error
 
 
@@ -264,7 +272,7 @@ def _check_policy(policy: str | None) -> str | None:
 
 def _check_divisor(value: float) -> np.float32:
     with np.errstate(over="ignore"):
-        divisor = np.float32(value)
+        divisor = np.float32(read_divisor(value))
     if not math.isfinite(divisor) or divisor <= 0:
         raise UsageError("impossible activation_input_divisor", got=value, want="finite, above 0")
     return divisor

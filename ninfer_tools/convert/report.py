@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ninfer_formats.errors import NinferError
 from ninfer_tools.console import format_bytes, format_table
 from ninfer_tools.convert.calibration.divisors import count_origins
 from ninfer_tools.convert.calibration.summary import list_lines
@@ -20,7 +19,6 @@ from ninfer_tools.convert.request import OpenedSource, Request
 from ninfer_tools.convert.rules import IMPORT
 from ninfer_tools.convert.sources.preflight import Preflight
 from ninfer_tools.convert.versions import find_versions
-from ninfer_tools.convert.whole_file import write_whole
 
 SUFFIX = ".conversion.json"
 
@@ -167,11 +165,6 @@ def _describe_object(plan: ConversionPlan, id: str, record: Mapping[str, Any]) -
     }
 
 
-def write_report(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the report so that a half-written one never has its name."""
-    try:
-        write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
-    except OSError as error:
-        raise NinferError(
-            f"the artifact is complete, but its report was not written: {error.strerror}", path=path
-        ) from error
+def encode_report(record: Mapping[str, Any]) -> bytes:
+    """Return the bytes of `FILE.conversion.json`."""
+    return (json.dumps(record, indent=1) + "\n").encode()

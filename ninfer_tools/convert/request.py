@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from ninfer_formats.errors import UsageError
 from ninfer_tools.convert.calibration.record import Calibration
 from ninfer_tools.convert.recipes.recipe_file import RecipeFile
+from ninfer_tools.convert.regular_file import read_regular
 from ninfer_tools.convert.rules import FormatRule
 from ninfer_tools.convert.sources.checkpoint import Checkpoint, open_checkpoint
 from ninfer_tools.convert.sources.mapping import SOURCE_NAMES
+from ninfer_tools.convert.sources.resources import MAX_BYTES, ROLES
 from ninfer_tools.hub.reference import HubReference, parse_source
 from ninfer_tools.hub.snapshot import HubSnapshot, open_snapshot
 
@@ -28,7 +30,8 @@ class Request:
     """Options of `ninfer convert`, parsed.
 
     `sources` maps base, dflash2, … to a folder or hub reference. `components` None means whatever
-    is found. `proposal_rows` None means the default, 0 no proposal head.
+    is found. `proposal_rows` None means the default, 0 no proposal head. `resources` has the bytes
+    of `resource_files`, by role.
     """
 
     sources: Mapping[str, str]
@@ -39,6 +42,7 @@ class Request:
     recipe: RecipeFile | None = None
     calibration: Calibration | None = None
     resources: Mapping[str, bytes] = field(default_factory=dict)
+    resource_files: Mapping[str, Path] = field(default_factory=dict)
     proposal_rows: int | None = None
     ranking: Path | None = None
     ranking_corpus: tuple[Path, ...] = ()
@@ -92,6 +96,8 @@ class SnapshotFiles:
 
 def parse_named_sources(base: str, named: Iterable[str]) -> dict[str, str]:
     """Return source name -> text of SRC and every NAME=SRC; UsageError for anything else."""
+    if not base:
+        raise UsageError("the source has no name", want="a folder, or OWNER/NAME@REVISION")
     found = {BASE: base}
     for item in named:
         name, sign, text = item.partition("=")
@@ -103,6 +109,25 @@ def parse_named_sources(base: str, named: Iterable[str]) -> dict[str, str]:
             raise UsageError("source is given twice", got=name)
         found[name] = text
     return found
+
+
+def parse_resources(items: Iterable[str]) -> dict[str, Path]:
+    """Return role -> file of every ROLE=FILE; UsageError for anything else."""
+    found: dict[str, Path] = {}
+    for item in items:
+        role, sign, path = item.partition("=")
+        if not sign or not path or role not in ROLES:
+            want = f"ROLE=FILE with ROLE one of {', '.join(ROLES)}"
+            raise UsageError("--resource is not understood", got=item, want=want)
+        if role in found:
+            raise UsageError("--resource is given twice", got=role)
+        found[role] = Path(path)
+    return found
+
+
+def read_given_resources(files: Mapping[str, Path]) -> dict[str, bytes]:
+    """Return role -> bytes; UsageError for what is no regular file, or too large."""
+    return {role: read_regular(path, MAX_BYTES) for role, path in files.items()}
 
 
 def open_sources(request: Request, weights: bool) -> dict[str, OpenedSource]:

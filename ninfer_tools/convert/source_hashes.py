@@ -7,7 +7,6 @@ pages come from the disk once for both.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -139,7 +138,7 @@ class SourceHashes:
         return step
 
     def finish(self) -> None:
-        """Hash what is left. The artifact is complete: a file that changes now has no digest."""
+        """Hash what is left; raises NinferError when a source changed since it was opened."""
         left = self._bytes - self._hashed
         with show_progress(left, "hashing sources") as advance:
             with self._moved:
@@ -150,7 +149,9 @@ class SourceHashes:
                 advance(self._hashed - before)
                 before = self._hashed
         if self._fault is not None:
-            print(f"note: the report lacks the SHA-256 of sources: {self._fault}", file=sys.stderr)
+            raise self._fault
+        self._refuse_changes()
+        self._note()
 
     def _run(self) -> None:
         try:

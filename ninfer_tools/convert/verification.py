@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.errors import ArtifactError
+from ninfer_formats.errors import ArtifactError, NumericError
 from ninfer_formats.layouts.block_scale import TILE_ROWS
 from ninfer_formats.parameters import Parameter
 from ninfer_formats.reader import Artifact
@@ -35,7 +36,8 @@ _UNCODED = {nf.BF16: "BF16", nf.FP32: "F32"}
 class Comparison:
     """One parameter. `bound` limits the relative error, 0 asks for equal bits; `floor` is the
     root of squared errors that formats with a smallest step may have besides. `unequal` counts
-    values whose bits differ; where it is 0, `sums` may hold nothing but the count.
+    values whose bits differ; where it is 0, `sums` may hold nothing but the count. With a `fault`
+    some words are illegal: the figures are those of the other rows.
     """
 
     parameter: str
@@ -44,9 +46,12 @@ class Comparison:
     floor: float
     unequal: int
     sums: ErrorSums
+    fault: NumericError | None = None
 
     @property
     def within(self) -> bool:
+        if self.fault is not None:
+            return False
         if not self.bound:
             return not self.unequal
         return math.sqrt(self.sums.errors) <= self.bound * math.sqrt(self.sums.squares) + self.floor
@@ -54,14 +59,17 @@ class Comparison:
     @property
     def severity(self) -> float:
         """The relative error in units of the bound."""
+        if self.fault is not None:
+            return math.inf
         if not self.unequal:
             return 0.0
         return self.sums.relative / self.bound if self.bound else math.inf
 
     def as_record(self) -> dict[str, Any]:
+        fault = {} if self.fault is None else {"fault": str(self.fault)}
         return {
             "parameter": self.parameter, "format": self.format, "bound": self.bound,
-            "within": self.within, "unequal_values": self.unequal, **self.sums.as_record(),
+            "within": self.within, "unequal_values": self.unequal, **self.sums.as_record(), **fault,
         }  # fmt: skip
 
 
@@ -76,8 +84,8 @@ def compare_parameters(
 
     Token ids of a proposal head have no source and are left out. `advance` is told how many
     values were compared. The result does not depend on `threads`. Raises ArtifactError when the
-    artifact has a parameter that the source does not, or of another size, and NumericError for
-    illegal words.
+    artifact has a parameter that the source does not, or of another size. Illegal words are the
+    `fault` of their parameter and hide no other.
     """
     names = [name for name in artifact.bindings if name != "proposal/token_ids"]
     unknown = [name for name in names if name not in sources]
@@ -131,6 +139,7 @@ class _Result:
     sums: ErrorSums
     unequal: int = 0
     skipped: int = 0
+    fault: NumericError | None = None
 
 
 class _ThreadScratch(threading.local):
@@ -150,6 +159,7 @@ class _Pair:
             )  # fmt: skip
         self.name, self.source = parameter.name, source
         self._stored = StoredRows(parameter, source.columns)
+        self._file = _find_file(parameter)
         self._found = _Result(ErrorSums())
 
     def blocks(self, samples: int | None) -> Iterator[Block]:
@@ -167,24 +177,40 @@ class _Pair:
 
     def compare(self, block: Block, scratch: SumScratch, as_words: bool = True) -> _Result:
         result = _Result(ErrorSums())
+        try:
+            self._compare(block, scratch, as_words, result)
+        except _IllegalWords as illegal:
+            result = _Result(ErrorSums(), fault=illegal.fault)
+            result.unequal = sum(end - begin for begin, end in block) * self.source.columns
+        return result
+
+    def _compare(self, block: Block, scratch: SumScratch, as_words: bool, result: _Result) -> None:
         left = [r for r in block if not (as_words and self._is_equal(*r))]
         result.skipped = len(block) - len(left)
         result.sums.count = sum(end - begin for begin, end in block) * self.source.columns
         if left:
             values = _join([self.source.read_values(*r).reshape(-1) for r in left])
-            found = _join([self._stored.read(*r) for r in left])
+            found = _join([self._read(*r) for r in left])
             result.sums.count -= values.size
             result.sums.add(values, found, scratch)
             result.unequal = int(np.count_nonzero(values.view("<u4") != found.view("<u4")))
-        return result
+
+    def _read(self, begin: int, end: int) -> NDArray[np.float32]:
+        try:
+            return self._stored.read(begin, end)
+        except NumericError as error:
+            # Of the stored words only: a fault of the source is no parameter's of the artifact.
+            raise _IllegalWords(error) from None
 
     def add(self, result: _Result) -> None:
         self._found.sums.merge(result.sums)
         self._found.unequal += result.unequal
         self._found.skipped += result.skipped
+        self._found.fault = self._found.fault or result.fault
 
     def conclude(self, samples: int | None) -> Comparison:
-        if self._found.unequal and self._found.skipped:
+        fault = self._place(self._found.fault)
+        if self._found.unequal and self._found.skipped and fault is None:
             # The figures are about all values, so those that were only counted are needed now.
             self._found, scratch = _Result(ErrorSums()), SumScratch()
             for block in self.blocks(samples):
@@ -192,12 +218,31 @@ class _Pair:
         sums, format = self._found.sums, self._stored.format
         bound = bound_relative_error(format, self.source)
         floor = self._stored.step() * math.sqrt(sums.count) if bound else 0.0
-        return Comparison(self.name, format, bound, floor, self._found.unequal, sums)
+        return Comparison(self.name, format, bound, floor, self._found.unequal, sums, fault)
+
+    def _place(self, fault: NumericError | None) -> NumericError | None:
+        """Return a fault with the parameter's name and the file that holds it."""
+        if fault is not None:
+            fault.path, fault.where = self._file, self.name
+        return fault
 
     def _is_equal(self, begin: int, end: int) -> bool:
         if self.source.kind != DIRECT or self.source.dtype != _UNCODED.get(self._stored.format):
             return False
         return self._stored.holds(self.source.read_words(begin, end), begin)
+
+
+class _IllegalWords(Exception):
+    def __init__(self, fault: NumericError) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def _find_file(parameter: Parameter) -> Path:
+    """Return the file in which the first object of a parameter begins."""
+    payload, tensor = parameter.artifact.payload, parameter.parts[0].tensor
+    extents = payload.extents(tensor.offset, tensor.bytes)
+    return payload.file_path(extents[0].file) if extents else parameter.artifact.path
 
 
 def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,7 +23,9 @@ class EngineConfig:
 
     `max_context` bounds one sequence and `kv_capacity` all of them, in tokens (None: as much as
     `max_context`). `prefill_chunk` is the width of a prefill pass. `draft_tokens` are drafts per
-    round, with `speculator`. `vision` None loads the tower if the artifact has one.
+    round, with `speculator`. `vision` None loads the tower if the artifact has one. `requantize`
+    gives bf16 matrices of a group another format at load (`weights/requantization.py`).
+    `look_ahead` launches a round before the last one's tokens are read; None: on a GPU.
     """
 
     device: str = "auto"
@@ -37,6 +40,8 @@ class EngineConfig:
     proposal_head: bool = False
     vision: bool | None = None
     cuda_graph: bool = True
+    requantize: Mapping[str, str] = field(default_factory=dict)
+    look_ahead: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,17 @@ class Settings:
     proposal_head: bool
     vision: bool
     cuda_graph: bool
+    requantize: Mapping[str, str] = field(default_factory=dict)
+    look_ahead: bool = False
 
     @property
     def width(self) -> int:
         return self.drafts + 1
+
+    @property
+    def decoded(self) -> bool:
+        """Whether matrices are kept in the compute type: a processor reads those fastest."""
+        return self.device.type == "cpu"
 
 
 def resolve(config: EngineConfig, geometry: ModelGeometry, has_proposal: bool) -> Settings:
@@ -91,6 +103,8 @@ def resolve(config: EngineConfig, geometry: ModelGeometry, has_proposal: bool) -
         config.proposal_head,
         geometry.vision is not None if config.vision is None else config.vision,
         config.cuda_graph and device.type == "cuda",
+        config.requantize,
+        device.type == "cuda" if config.look_ahead is None else config.look_ahead,
     )
 
 

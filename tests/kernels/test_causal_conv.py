@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninfer_kernels.causal_conv import causal_conv_prefill, causal_conv_round, fold_window
+from ninfer_kernels.causal_conv import causal_conv_prefill, causal_conv_round
 from ninfer_kernels.causal_conv.cases import (
     CASES,
     ConvCase,
@@ -41,14 +41,16 @@ def test_reference_is_a_causal_depthwise_convolution(dtype: torch.dtype):
     case = ConvCase(1, 21, 37, dtype, prefill=True)
     inputs = make_inputs(case, "cpu", 2)
     slot = int(inputs.slots[0])
-    first = int(inputs.accepted[slot])
-    columns = torch.cat((inputs.window[slot, first : first + 3], inputs.mixed[0])).clone()
+    inputs.base.fill_(5)
+    # The window has three columns: positions 2, 3 and 4 lie at 2, 0 and 1.
+    columns = torch.cat((inputs.window[slot, [2, 0, 1]], inputs.mixed[0])).clone()
     got = causal_conv_prefill(
-        inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.accepted
+        inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.base
     )[0]
     want = convolve_exactly(columns, inputs.weight)
     assert error_share(got, want, allowed_error(columns, inputs.weight, dtype)) <= 1
-    assert torch.equal(inputs.window[slot, :3], columns[-3:])
+    # Positions 23, 24 and 25.
+    assert torch.equal(inputs.window[slot, [2, 0, 1]], columns[-3:])
 
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
@@ -57,22 +59,22 @@ def test_rejected_columns_leave_no_trace(backend: str, device: str):
     channels, generator = 19, torch.Generator().manual_seed(3)
     kept = torch.randn(1, 11, channels, generator=generator).to(device)
     weight = torch.randn(4, channels, generator=generator).to(device)
-    window = torch.zeros(2, 7, channels, device=device)
-    slots, accepted = integers(1).to(device), integers(0, 0).to(device)
-    whole = causal_conv_prefill(kept, weight, window.clone(), slots, accepted)
+    window = torch.full((2, 11, channels), float("nan"), device=device)
+    slots, start = integers(1).to(device), integers(0).to(device)
+    whole = causal_conv_prefill(kept, weight, window.clone(), slots, start)
     position = 0
     for count in (2, 1, 4, 3, 1):
         mixed = torch.full((1, 4, channels), 1e9, device=device)
         mixed[:, :count] = kept[:, position : position + count]
         four = integers(4).to(device)
-        got = causal_conv_round(mixed, weight, window, slots, four, accepted, backend=backend)
+        base = integers(position).to(device)
+        got = causal_conv_round(mixed, weight, window, slots, four, base, backend=backend)
         torch.testing.assert_close(
             got[:, :count], whole[:, position : position + count], rtol=1e-6, atol=1e-6
         )
-        accepted[1] = count
         position += count
-    fold_window(window, integers(1, -1).to(device), accepted, backend=backend)
-    assert torch.equal(window[1, :3], kept[0, -3:])
+    assert torch.equal(window[1, [8, 9, 10]], kept[0, -3:])
+    assert bool(torch.isnan(window[0]).all())
 
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
@@ -80,12 +82,12 @@ def test_idle_lanes_touch_nothing(backend: str, device: str):
     """N-41, N-5: an idle lane's slot index is not even read."""
     mixed = torch.full((2, 2, 5), float("nan"), device=device)
     mixed[1, 0] = 1.0
-    window = torch.ones(3, 5, 5, device=device)
+    window = torch.ones(3, 7, 5, device=device)
     before = window.clone()
     slots, columns = integers(-(10**6), 2).to(device), integers(0, 1).to(device)
     weight = torch.ones(4, 5, device=device)
-    accepted = integers(0, 0, 0).to(device)
-    out = causal_conv_round(mixed, weight, window, slots, columns, accepted, backend=backend)
+    base = integers(-(10**6), 4).to(device)
+    out = causal_conv_round(mixed, weight, window, slots, columns, base, backend=backend)
     assert torch.equal(out[0], torch.zeros(2, 5, device=device))
     assert torch.equal(out[1, 1], torch.zeros(5, device=device))
     assert torch.equal(window[:2], before[:2])
@@ -95,8 +97,8 @@ def test_idle_lanes_touch_nothing(backend: str, device: str):
 def test_wrong_arguments_are_refused():
     case = ConvCase(2, 2, 8, torch.float32)
     inputs = make_inputs(case, "cpu", 0)
-    indices = (inputs.slots, inputs.columns, inputs.accepted)
-    with pytest.raises(ValueError, match="window: got 5 columns, want at least 6"):
+    indices = (inputs.slots, inputs.columns, inputs.base)
+    with pytest.raises(ValueError, match="window: got 7 columns, want at least 9"):
         wide = torch.zeros(2, 3, 8)
         causal_conv_round(wide, inputs.weight, inputs.window, *indices)
     with pytest.raises(ValueError, match=r"weight: got \(8, 4\)"):
@@ -108,6 +110,4 @@ def test_wrong_arguments_are_refused():
             inputs.mixed, inputs.weight, inputs.window, inputs.slots.long(), *indices[1:]
         )
     with pytest.raises(ValueError, match="mixed: got 2 sequences"):
-        causal_conv_prefill(
-            inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.accepted
-        )
+        causal_conv_prefill(inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.base)

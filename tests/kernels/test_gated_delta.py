@@ -1,4 +1,7 @@
-"""The gated delta rule: its definition, replay, and chunks (specs/numerics.md N-42..N-46)."""
+"""The gated delta rule: its definition, replay, and chunks (specs/numerics.md N-42..N-46).
+
+What taking columns back leaves is the law of `test_taking_back.py`.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,8 @@ def play(inputs: DeltaInputs, state: torch.Tensor, widths: list[tuple[int, int]]
         value_heads=state.shape[1],
         device=state.device,
     )
-    accepted, results, position = inputs.accepted.clone(), [], 0
+    accepted, settled = torch.zeros_like(inputs.accepted), torch.zeros_like(inputs.accepted)
+    results, position = [], 0
     for width, kept in widths:
         mixed, a, b = (
             pad_columns(tensor[:, position : position + kept], width).to(state.device)
@@ -98,10 +102,12 @@ def play(inputs: DeltaInputs, state: torch.Tensor, widths: list[tuple[int, int]]
             integers(width).to(state.device),
             integers(position).to(state.device),
             accepted.to(state.device),
+            settled.to(state.device),
             backend=backend,
         )
         results.append(out[:, :kept])
-        accepted[slot] = kept
+        settled[slot] = accepted[slot] - settled[slot]
+        accepted[slot] = settled[slot] + kept
         position += kept
     rest = (integers(slot, -1), integers(position, 0), accepted)
     fold_records(state, records, *(x.to(state.device) for x in rest), backend=backend)
@@ -238,7 +244,7 @@ def clone(records: ReplayRecords) -> ReplayRecords:
 
 def test_wrong_arguments_are_refused():
     inputs = make_inputs(DeltaCase(2, 2, 1, 2, F32), "cpu", 0)
-    with pytest.raises(ValueError, match="records: got length 4, want at least 6"):
+    with pytest.raises(ValueError, match="records: got length 6, want at least 9"):
         wide = replace(
             inputs,
             mixed=torch.zeros(2, 3, 512),

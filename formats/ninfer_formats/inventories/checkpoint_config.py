@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ninfer_formats.errors import NinferError
@@ -44,6 +44,8 @@ _VISION_FIXED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("in_channels", (None, 3)),
     ("deepstack_visual_indexes", (None, [])),
 )
+_ROPE_SECTIONS = ("rope_parameters", "rope_scaling")
+_ROPE_KEYS = ("rope_theta", "partial_rotary_factor", "mrope_section")
 _ROPE_FIXED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("rope_type", (None, "default")),
     ("type", (None, "default")),
@@ -63,6 +65,7 @@ def geometry_from_config(config: Mapping[str, Any]) -> ModelGeometry:
     if architecture not in ARCHITECTURES:
         raise outer.refuse("architectures", config.get("architectures"), ", ".join(ARCHITECTURES))
     inner = outer.section("text_config") if outer.has("text_config") else outer
+    _check_rope_sections((outer, inner))
     text = _read_text(inner, "Moe" in architecture, _read_tied(outer, inner))
     vision = None
     if outer.has("vision_config"):
@@ -73,6 +76,7 @@ def geometry_from_config(config: Mapping[str, Any]) -> ModelGeometry:
 def drafter_from_config(config: Mapping[str, Any], target: TextGeometry) -> DrafterGeometry:
     """Return the geometry of a drafter checkpoint's config.json for a target model."""
     read = ConfigReader("drafter config.json", config, NinferError)
+    _check_rope_sections((read,))
     kinds = {name: kind for kind, name in DRAFTER_ARCHITECTURES.items()}
     kind = kinds.get(read.first_string("architectures") or "")
     if kind is None:
@@ -96,9 +100,24 @@ def _read_tied(outer: ConfigReader, inner: ConfigReader) -> bool:
     return outer.boolean("tie_word_embeddings", inner.boolean("tie_word_embeddings", False))
 
 
+def _check_rope_sections(readers: Iterable[ConfigReader]) -> None:
+    """Refuse a scaling of positions wherever it stands: readers disagree on which section counts.
+
+    Artifacts hold base, factor and sections of unscaled positions only.
+    """
+    for read in readers:
+        found = [read.section(key) for key in _ROPE_SECTIONS if read.has(key)]
+        for rope in found:
+            _check_fixed(rope, _ROPE_FIXED)
+        for key in _ROPE_KEYS:
+            values = [rope.value(key, None, "") for rope in found if rope.has(key)]
+            if values and values[0] != values[-1]:
+                raise found[-1].refuse(key, values[-1], f"{values[0]}, as in {_ROPE_SECTIONS[0]}")
+
+
 def _rope_section(read: ConfigReader) -> ConfigReader:
     """Return where the rope keys are: a section of their own, or the text config (older files)."""
-    for key in ("rope_parameters", "rope_scaling"):
+    for key in _ROPE_SECTIONS:
         if read.has(key):
             return read.section(key)
     return read
@@ -114,7 +133,8 @@ def _layer_types(read: ConfigReader) -> tuple[str, ...]:
 def _read_text(read: ConfigReader, moe: bool, tied: bool) -> TextGeometry:
     _check_fixed(read, _TEXT_FIXED)
     rope = _rope_section(read)
-    _check_fixed(rope, _ROPE_FIXED)
+    if rope is read:
+        _check_fixed(rope, _ROPE_FIXED)
     outside_factor = read.number("partial_rotary_factor", 0.25, high=1.0)
     feed_forward = (
         {

@@ -180,6 +180,9 @@ def check_text(text: TextGeometry, read: ConfigReader) -> None:
     most = MAX_EXPERTS // (text.num_hidden_layers + 1)
     if text.num_experts is not None and text.num_experts > most:
         raise read.refuse("num_experts", text.num_experts, f"at most {most}")
+    if (text.num_experts_per_tok or 0) > (text.num_experts or 0):
+        want = f"at most num_experts {text.num_experts}"
+        raise read.refuse("num_experts_per_tok", text.num_experts_per_tok, want)
 
 
 def _read_vision(read: ConfigReader) -> VisionGeometry:

@@ -1,5 +1,5 @@
-"""Depthwise causal convolution over four columns, with SiLU, from a per-slot window."""
+"""Depthwise causal convolution over four columns, with SiLU, from a ring of raw columns."""
 
-from ninfer_kernels.causal_conv.op import causal_conv_prefill, causal_conv_round, fold_window
+from ninfer_kernels.causal_conv.op import causal_conv_prefill, causal_conv_round
 
-__all__ = ["causal_conv_prefill", "causal_conv_round", "fold_window"]
+__all__ = ["causal_conv_prefill", "causal_conv_round"]

@@ -53,7 +53,7 @@ class ConvInputs:
     window: torch.Tensor
     slots: torch.Tensor
     columns: torch.Tensor
-    accepted: torch.Tensor
+    base: torch.Tensor
 
 
 def make_inputs(case: ConvCase, device: torch.device | str, seed: int) -> ConvInputs:
@@ -74,14 +74,14 @@ def make_inputs(case: ConvCase, device: torch.device | str, seed: int) -> ConvIn
     columns = integers(case.width, case.lanes) + 1
     columns[1:2] = 0
     order = torch.randperm(slots, generator=generator, device=device).int()
-    width = 5 if case.prefill else case.width
+    length = 3 if case.prefill else 3 + 2 * case.width
     return ConvInputs(
         mixed=mixed,
         weight=normal(4, case.channels),
-        window=normal(slots, 3 + width, case.channels),
+        window=normal(slots, length, case.channels),
         slots=order[: case.lanes],
         columns=columns,
-        accepted=integers(width + 1, slots),
+        base=integers(3000, case.lanes) * integers(2, case.lanes) + integers(4, case.lanes),
     )
 
 
@@ -111,7 +111,7 @@ def worst_error(case: ConvCase, device: torch.device | str, seed: int, backend: 
     history = torch.zeros(case.lanes, 3, case.channels, device=device)
     active = torch.nonzero(fresh.columns > 0).flatten()
     history[active] = reference.gather_history(
-        fresh.window, fresh.slots[active], fresh.accepted
+        fresh.window, fresh.slots[active].long(), fresh.base[active]
     ).float()
     extended = torch.cat((history, fresh.mixed.float()), 1)
     bound = 2 * allowed_error(extended, fresh.weight, case.dtype)
@@ -125,9 +125,9 @@ def _round_arguments(inputs: ConvInputs) -> tuple[torch.Tensor, ...]:
         inputs.window,
         inputs.slots,
         inputs.columns,
-        inputs.accepted,
+        inputs.base,
     )
 
 
 def _prefill_arguments(inputs: ConvInputs) -> tuple[torch.Tensor, ...]:
-    return inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.accepted
+    return inputs.mixed, inputs.weight, inputs.window, inputs.slots, inputs.base

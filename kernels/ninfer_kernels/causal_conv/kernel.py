@@ -30,7 +30,7 @@ def round_kernel(
     window_ptr,
     slots_ptr,
     columns_ptr,
-    accepted_ptr,
+    base_ptr,
     out_ptr,
     C,
     W,
@@ -46,27 +46,24 @@ def round_kernel(
     p_out = out_ptr + i_l.to(tl.int64) * W * C + o_c
     if n_columns > 0:
         i_s = tl.load(slots_ptr + i_l).to(tl.int64)
-        n_accepted = tl.load(accepted_ptr + i_s)
+        base = tl.load(base_ptr + i_l)
         p_window = window_ptr + i_s * WINDOW * C + o_c
         p_mixed = mixed_ptr + i_l.to(tl.int64) * stride_lane + o_c
         b_w0 = tl.load(weight_ptr + o_c, m_c, 0.0).to(tl.float32)
         b_w1 = tl.load(weight_ptr + C + o_c, m_c, 0.0).to(tl.float32)
         b_w2 = tl.load(weight_ptr + 2 * C + o_c, m_c, 0.0).to(tl.float32)
         b_w3 = tl.load(weight_ptr + 3 * C + o_c, m_c, 0.0).to(tl.float32)
-        # A program reads and writes its own channels only, so the window may move in place.
-        b_x0 = tl.load(p_window + n_accepted * C, m_c, 0.0)
-        b_x1 = tl.load(p_window + (n_accepted + 1) * C, m_c, 0.0)
-        b_x2 = tl.load(p_window + (n_accepted + 2) * C, m_c, 0.0)
-        tl.store(p_window, b_x0, m_c)
-        tl.store(p_window + C, b_x1, m_c)
-        tl.store(p_window + 2 * C, b_x2, m_c)
+        # WINDOW is added because a remainder of a negative number would be negative.
+        b_x0 = tl.load(p_window + (base + WINDOW - 3) % WINDOW * C, m_c & (base >= 3), 0.0)
+        b_x1 = tl.load(p_window + (base + WINDOW - 2) % WINDOW * C, m_c & (base >= 2), 0.0)
+        b_x2 = tl.load(p_window + (base + WINDOW - 1) % WINDOW * C, m_c & (base >= 1), 0.0)
         for i in range(n_columns):
             b_x3 = tl.load(p_mixed + i * stride_column, m_c, 0.0)
             b_y = b_w0 * b_x0.to(tl.float32) + b_w1 * b_x1.to(tl.float32)
             b_y += b_w2 * b_x2.to(tl.float32)
             b_y += b_w3 * b_x3.to(tl.float32)
             tl.store(p_out + i * C, _silu(b_y).to(out_ptr.dtype.element_ty), m_c)
-            tl.store(p_window + (3 + i) * C, b_x3, m_c)
+            tl.store(p_window + (base + i) % WINDOW * C, b_x3, m_c)
             b_x0 = b_x1
             b_x1 = b_x2
             b_x2 = b_x3
@@ -80,7 +77,7 @@ def prefill_kernel(
     weight_ptr,
     window_ptr,
     slots_ptr,
-    accepted_ptr,
+    base_ptr,
     out_ptr,
     C,
     T,
@@ -93,18 +90,19 @@ def prefill_kernel(
     o_t = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     m_c = o_c < C
     i_s = tl.load(slots_ptr).to(tl.int64)
-    n_accepted = tl.load(accepted_ptr + i_s)
-    p_window = window_ptr + (i_s * WINDOW + n_accepted + 3) * C + o_c[None, :]
+    base = tl.load(base_ptr)
+    p_window = window_ptr + i_s * WINDOW * C + o_c[None, :]
     p_mixed = mixed_ptr + o_c[None, :]
     b_y = tl.zeros((ROWS, BLOCK), tl.float32)
     for tap in tl.static_range(4):
         # Columns before the chunk lie in the window.
         o_x = o_t + (tap - 3)
         m_new = ((o_x >= 0) & (o_x < T))[:, None] & m_c[None, :]
-        m_old = (o_x < 0)[:, None] & m_c[None, :]
+        m_old = ((o_x < 0) & (base + o_x >= 0))[:, None] & m_c[None, :]
         o_row = o_x.to(tl.int64)[:, None]
         b_x = tl.load(p_mixed + o_row * stride_column, m_new, 0.0).to(tl.float32)
-        b_x += tl.load(p_window + o_row * C, m_old, 0.0).to(tl.float32)
+        o_ring = ((base + o_x + WINDOW) % WINDOW)[:, None]
+        b_x += tl.load(p_window + o_ring * C, m_old, 0.0).to(tl.float32)
         b_w = tl.load(weight_ptr + tap * C + o_c, m_c, 0.0).to(tl.float32)
         b_y += b_w[None, :] * b_x
     p_out = out_ptr + o_t.to(tl.int64)[:, None] * C + o_c[None, :]
@@ -117,31 +115,23 @@ def tail_kernel(
     mixed_ptr,
     window_ptr,
     slots_ptr,
-    accepted_ptr,
+    base_ptr,
     C,
     T,
     WINDOW,
     stride_column,
     BLOCK: tl.constexpr,
 ):
-    """Make the newest three columns of window and chunk the history; T = 0 folds a window."""
+    """Put the chunk's newest columns, three at most, into the ring; older ones are there."""
     o_c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     m_c = o_c < C
-    i_s = tl.load(slots_ptr + tl.program_id(1)).to(tl.int64)
-    if i_s >= 0:
-        n_accepted = tl.load(accepted_ptr + i_s)
-        p_window = window_ptr + i_s * WINDOW * C + o_c
-        p_old = p_window + (n_accepted + T).to(tl.int64) * C
-        p_new = mixed_ptr + (T - 3) * stride_column + o_c
-        b_x0 = tl.load(p_old, m_c & (T < 3), 0.0)
-        b_x0 += tl.load(p_new, m_c & (T >= 3), 0.0)
-        b_x1 = tl.load(p_old + C, m_c & (T < 2), 0.0)
-        b_x1 += tl.load(p_new + stride_column, m_c & (T >= 2), 0.0)
-        b_x2 = tl.load(p_old + 2 * C, m_c & (T < 1), 0.0)
-        b_x2 += tl.load(p_new + 2 * stride_column, m_c & (T >= 1), 0.0)
-        tl.store(p_window, b_x0, m_c)
-        tl.store(p_window + C, b_x1, m_c)
-        tl.store(p_window + 2 * C, b_x2, m_c)
+    i_s = tl.load(slots_ptr).to(tl.int64)
+    base = tl.load(base_ptr)
+    for back in tl.static_range(1, 4):
+        i = (T - back).to(tl.int64)
+        m_x = m_c & (i >= 0)
+        b_x = tl.load(mixed_ptr + i * stride_column + o_c, m_x, 0.0)
+        tl.store(window_ptr + (i_s * WINDOW + (base + i) % WINDOW) * C + o_c, b_x, m_x)
 
 
 def launch_round(
@@ -150,7 +140,7 @@ def launch_round(
     window: torch.Tensor,
     slots: torch.Tensor,
     columns: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     out: torch.Tensor,
 ) -> torch.Tensor:
     lanes, width, channels = mixed.shape
@@ -160,7 +150,7 @@ def launch_round(
         window,
         slots,
         columns,
-        accepted,
+        base,
         out,
         channels,
         width,
@@ -178,7 +168,7 @@ def launch_prefill(
     weight: torch.Tensor,
     window: torch.Tensor,
     slots: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     out: torch.Tensor,
 ) -> torch.Tensor:
     _, count, channels = mixed.shape
@@ -188,7 +178,7 @@ def launch_prefill(
         weight,
         window,
         slots,
-        accepted,
+        base,
         out,
         channels,
         count,
@@ -198,36 +188,20 @@ def launch_prefill(
         BLOCK=BLOCK_C,
         num_warps=4,
     )
-    # A second launch: the first one's programs all read the old history.
-    _launch_tail(mixed, window, slots, accepted, count, mixed.stride(1))
-    return out
-
-
-def launch_fold(window: torch.Tensor, slots: torch.Tensor, accepted: torch.Tensor) -> None:
-    _launch_tail(window, window, slots, accepted, 0, 0)
-
-
-def _launch_tail(
-    mixed: torch.Tensor,
-    window: torch.Tensor,
-    slots: torch.Tensor,
-    accepted: torch.Tensor,
-    count: int,
-    stride: int,
-) -> None:
-    channels = window.shape[2]
-    tail_kernel[(triton.cdiv(channels, BLOCK_C), slots.numel())](
+    # A second launch: the first one's programs read the history that this one may overwrite.
+    tail_kernel[(blocks,)](
         mixed,
         window,
         slots,
-        accepted,
+        base,
         channels,
         count,
         window.shape[1],
-        stride,
+        mixed.stride(1),
         BLOCK=BLOCK_C,
         num_warps=2,
     )
+    return out
 
 
 def _compile(name: str, kernel: Any, dtype: str, **constants: int) -> Compilation:

@@ -15,7 +15,7 @@ def causal_conv_round(
     window: torch.Tensor,
     slots: torch.Tensor,
     columns: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     *,
     out: torch.Tensor | None = None,
     backend: str | None = None,
@@ -23,27 +23,28 @@ def causal_conv_round(
     """Convolve the columns of one round; return silu(conv), [L, W, C] in the dtype of `mixed`.
 
     mixed [L, W, C]: projected columns, before activation; the last dimension is contiguous, the
-    others may be strided. weight [4, C]: tap-major, oldest tap first. window [S, >= 3 + W, C]:
-    the raw columns of the last round behind its three history columns; same dtype as `mixed`.
-    slots [L], columns [L], accepted [S]: int32. Lane l works on slot slots[l], of which no two
-    active lanes may share one; its history is columns accepted..accepted+2 of the window.
-    Afterwards the window holds that history and the lane's `columns[l]` new columns, and the
-    caller sets `accepted` when it knows how many of them stay. A lane with 0 columns touches
-    nothing and its slot index is not read; outputs of padded columns are 0.
+    others may be strided. weight [4, C]: tap-major, oldest tap first. window [S, N, C]: a ring of
+    raw columns, that of token position p at index p mod N; same dtype as `mixed`. slots, columns,
+    base [L]: int32. Lane l works on slot slots[l], of which no two active lanes may share one; its
+    columns are at positions base .. base + columns - 1 and its history is the three columns before
+    them, 0 before position 0. With N >= 3 + 2 W the columns of the last two rounds can be taken
+    back by lowering base. A lane with 0 columns touches nothing and its slot index is not read;
+    outputs of padded columns are 0.
 
     Formula: Qwen3.5's short convolution (depthwise, 4 taps, no bias, SiLU). Raises ValueError.
     """
-    _check(mixed, weight, window, slots, accepted)
+    _check(mixed, weight, window, slots, base)
     lanes, width, _ = mixed.shape
-    if window.shape[1] < HISTORY + width:
-        raise ValueError(f"window: got {window.shape[1]} columns, want at least {HISTORY + width}")
+    least = HISTORY + 2 * width
+    if window.shape[1] < least:
+        raise ValueError(f"window: got {window.shape[1]} columns, want at least {least}")
     _check_indices("columns", columns, lanes)
     out = _prepare_output(mixed, out)
     if choose_backend(mixed, backend) == TRITON:
         from ninfer_kernels.causal_conv import kernel
 
-        return kernel.launch_round(mixed, weight, window, slots, columns, accepted, out)
-    return reference.convolve_round(mixed, weight, window, slots, columns, accepted, out)
+        return kernel.launch_round(mixed, weight, window, slots, columns, base, out)
+    return reference.convolve_round(mixed, weight, window, slots, columns, base, out)
 
 
 def causal_conv_prefill(
@@ -51,47 +52,25 @@ def causal_conv_prefill(
     weight: torch.Tensor,
     window: torch.Tensor,
     slots: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     *,
     out: torch.Tensor | None = None,
     backend: str | None = None,
 ) -> torch.Tensor:
     """Convolve T columns of one sequence; return [1, T, C] in the dtype of `mixed`.
 
-    Arguments as for `causal_conv_round` with L = 1, any T >= 1. Afterwards the first three window
-    columns are the newest three of history and chunk, and the caller sets `accepted[slot]` to 0
-    when every layer has run.
+    Arguments as for `causal_conv_round` with L = 1, any T >= 1. Afterwards the window holds
+    the three columns before position base + T.
     """
-    _check(mixed, weight, window, slots, accepted)
+    _check(mixed, weight, window, slots, base)
     if mixed.shape[0] != 1:
         raise ValueError(f"mixed: got {mixed.shape[0]} sequences, want 1 in a prefill chunk")
     out = _prepare_output(mixed, out)
     if choose_backend(mixed, backend) == TRITON:
         from ninfer_kernels.causal_conv import kernel
 
-        return kernel.launch_prefill(mixed, weight, window, slots, accepted, out)
-    return reference.convolve_prefill(mixed, weight, window, slots, accepted, out)
-
-
-def fold_window(
-    window: torch.Tensor,
-    slots: torch.Tensor,
-    accepted: torch.Tensor,
-    *,
-    backend: str | None = None,
-) -> None:
-    """Move the history of the named slots to the front of their windows.
-
-    slots [n]: int32, each at most once; negative entries are skipped. The caller sets `accepted`
-    of these slots to 0, once `fold_records` has run on them too.
-    """
-    _check_indices("accepted", accepted, window.shape[0])
-    if choose_backend(window, backend) == TRITON:
-        from ninfer_kernels.causal_conv import kernel
-
-        kernel.launch_fold(window, slots, accepted)
-        return
-    reference.fold_columns(window, slots, accepted)
+        return kernel.launch_prefill(mixed, weight, window, slots, base, out)
+    return reference.convolve_prefill(mixed, weight, window, slots, base, out)
 
 
 def _check(
@@ -99,7 +78,7 @@ def _check(
     weight: torch.Tensor,
     window: torch.Tensor,
     slots: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
 ) -> None:
     if mixed.dim() != 3 or mixed.stride(2) != 1:
         raise ValueError(f"mixed: got {tuple(mixed.shape)}, want [L, W, C] with contiguous C")
@@ -108,10 +87,12 @@ def _check(
         raise ValueError(f"weight: got {tuple(weight.shape)}, want contiguous [{TAPS}, {channels}]")
     if window.dim() != 3 or window.shape[2] != channels or not window.is_contiguous():
         raise ValueError(f"window: got {tuple(window.shape)}, want contiguous [S, n, {channels}]")
+    if window.shape[1] < HISTORY:
+        raise ValueError(f"window: got {window.shape[1]} columns, want at least {HISTORY}")
     if window.dtype != mixed.dtype:
         raise ValueError(f"window: got {window.dtype}, want the dtype of mixed, {mixed.dtype}")
     _check_indices("slots", slots, mixed.shape[0])
-    _check_indices("accepted", accepted, window.shape[0])
+    _check_indices("base", base, mixed.shape[0])
 
 
 def _check_indices(name: str, tensor: torch.Tensor, count: int) -> None:

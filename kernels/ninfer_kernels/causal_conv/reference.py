@@ -2,7 +2,8 @@
 
     y[i, c] = silu(sum_j weight[j, c] * x[i - 3 + j, c]),  j = 0 .. 3, the oldest tap first
 
-Columns before the block come from the slot's window. Everything is float32 until the result.
+Columns before the block come from the slot's window, a ring in which the column at token position
+p lies at index p mod N; columns before position 0 are 0. Everything is float32 until the result.
 """
 
 from __future__ import annotations
@@ -22,13 +23,11 @@ def convolve(extended: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return total * torch.sigmoid(total)
 
 
-def gather_history(
-    window: torch.Tensor, slots: torch.Tensor, accepted: torch.Tensor
-) -> torch.Tensor:
-    """Return the three columns before the next one, [n, 3, C], of the named slots."""
-    rows = slots.long()
-    first = accepted[rows].long()[:, None] + torch.arange(HISTORY, device=window.device)
-    return window[rows[:, None], first]
+def gather_history(window: torch.Tensor, rows: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """Return the three columns before position `base` [n], [n, 3, C], of slots `rows` [n]."""
+    position = base.long()[:, None] + torch.arange(-HISTORY, 0, device=window.device)
+    found = window[rows[:, None], position % window.shape[1]]
+    return torch.where((position >= 0)[..., None], found, 0.0)
 
 
 def convolve_round(
@@ -37,7 +36,7 @@ def convolve_round(
     window: torch.Tensor,
     slots: torch.Tensor,
     columns: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     out: torch.Tensor,
 ) -> torch.Tensor:
     """Define `causal_conv_round`; idle lanes are left out by a selection that synchronises."""
@@ -46,14 +45,15 @@ def convolve_round(
     active = torch.nonzero(columns > 0).flatten()
     if active.numel() == 0:
         return out
-    rows, fresh = slots[active].long(), mixed[active]
-    history = gather_history(window, rows, accepted)
-    real = torch.arange(width, device=mixed.device) < columns[active, None]
-    result = convolve(torch.cat((history, fresh), dim=1), weight)
+    rows, begin, fresh = slots[active].long(), base[active].long(), mixed[active]
+    offsets = torch.arange(width, device=mixed.device)
+    real = offsets < columns[active, None]
+    extended = torch.cat((gather_history(window, rows, begin), fresh), dim=1)
+    result = convolve(extended, weight)
     out[active] = torch.where(real[..., None], result, 0.0).to(out.dtype)
-    window[rows, :HISTORY] = history
-    stored = window[rows, HISTORY : HISTORY + width]
-    window[rows, HISTORY : HISTORY + width] = torch.where(real[..., None], fresh, stored)
+    index = (begin[:, None] + offsets) % window.shape[1]
+    stored = window[rows[:, None], index]
+    window[rows[:, None], index] = torch.where(real[..., None], fresh, stored)
     return out
 
 
@@ -62,17 +62,15 @@ def convolve_prefill(
     weight: torch.Tensor,
     window: torch.Tensor,
     slots: torch.Tensor,
-    accepted: torch.Tensor,
+    base: torch.Tensor,
     out: torch.Tensor,
 ) -> torch.Tensor:
     """Define `causal_conv_prefill`."""
-    extended = torch.cat((gather_history(window, slots, accepted), mixed), dim=1)
+    rows = slots.long()
+    extended = torch.cat((gather_history(window, rows, base), mixed), dim=1)
     out.copy_(convolve(extended, weight))
-    window[slots.long(), :HISTORY] = extended[:, -HISTORY:]
+    count = mixed.shape[1]
+    position = base.long() + count + torch.arange(-HISTORY, 0, device=window.device)
+    # Those before position 0 land in places that are written before they are read.
+    window[rows[:, None], position % window.shape[1]] = extended[:, -HISTORY:]
     return out
-
-
-def fold_columns(window: torch.Tensor, slots: torch.Tensor, accepted: torch.Tensor) -> None:
-    """Define `fold_window`."""
-    rows = slots[slots >= 0].long()
-    window[rows, :HISTORY] = gather_history(window, rows, accepted)

@@ -62,9 +62,11 @@ class DeltaInputs:
     columns: torch.Tensor
     base: torch.Tensor
     accepted: torch.Tensor
+    settled: torch.Tensor
 
     def round_arguments(self) -> tuple:
-        return (*self._common(), self.slots, self.columns, self.base, self.accepted)
+        pending = (self.accepted, self.settled)
+        return (*self._common(), self.slots, self.columns, self.base, *pending)
 
     def prefill_arguments(self) -> tuple:
         return (*self._common(), self.slots, self.base, self.accepted)
@@ -104,6 +106,7 @@ def make_inputs(case: DeltaCase, device: torch.device | str, seed: int) -> Delta
     columns = integers(1, case.width + 1, case.lanes)
     if case.lanes > 2:
         columns[1] = 0
+    settled, last = integers(0, max_width + 1, slots), integers(0, max_width + 1, slots)
     return DeltaInputs(
         mixed=normal(case.lanes, case.width, channels + 128)[..., :channels],
         a=gates[..., :heads],
@@ -114,8 +117,9 @@ def make_inputs(case: DeltaCase, device: torch.device | str, seed: int) -> Delta
         records=records,
         slots=torch.randperm(slots, generator=generator, device=device)[: case.lanes].int(),
         columns=columns,
-        base=integers(max_width, 3000, case.lanes),
-        accepted=integers(0, max_width + 1, slots),
+        base=integers(2 * max_width, 3000, case.lanes),
+        accepted=settled + last,
+        settled=settled,
     )
 
 

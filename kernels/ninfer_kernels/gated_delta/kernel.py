@@ -48,8 +48,8 @@ def fold(
     i_h,
     o_v,
     o_k,
-    base,
-    n_accepted,
+    first,
+    count,
     R,
     NK,
     NV,
@@ -58,12 +58,12 @@ def fold(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Apply the newest n_accepted records before position `base` to b_s, oldest first.
+    """Apply the records of positions first .. first + count - 1 to b_s, oldest first.
 
     b_s [ROWS, WIDTH]: rows o_v and columns o_k of the head's state.
     """
-    for j in range(n_accepted):
-        i_r = i_s * R + (base - n_accepted + j) % R
+    for j in range(count):
+        i_r = i_s * R + (first + j) % R
         b_decay = tl.load(decay_ptr + i_r * NV + i_h)
         b_k = tl.load(key_ptr + (i_r * NK + i_h // (NV // NK)) * DK + o_k)
         b_u = tl.load(update_ptr + (i_r * NV + i_h) * DV + o_v)
@@ -86,6 +86,7 @@ def round_kernel(
     columns_ptr,
     base_ptr,
     accepted_ptr,
+    settled_ptr,
     out_ptr,
     W,
     R,
@@ -115,17 +116,23 @@ def round_kernel(
     if n_columns > 0:
         i_s = tl.load(slots_ptr + i_l).to(tl.int64)
         base = tl.load(base_ptr + i_l)
-        n_accepted = tl.load(accepted_ptr + i_s)
+        n_settled = tl.load(settled_ptr + i_s)
+        n_last = tl.load(accepted_ptr + i_s) - n_settled
         p_s = state_ptr + ((i_s * NV + i_h) * DV + o_v[:, None]) * DK + o_k[None, :]
         b_s = tl.load(p_s)
         b_rate = tl.exp(tl.load(a_log_ptr + i_h).to(tl.float32))
         b_bias = tl.load(dt_bias_ptr + i_h).to(tl.float32)
         b_s = fold(
-            b_s, key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_k, base, n_accepted,
+            b_s, key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_k,
+            base - n_last - n_settled, n_settled, R, NK, NV, DV, DK, ROWS, DK,
+        )  # fmt: skip
+        if n_settled > 0:
+            tl.store(p_s, b_s)
+        # The last round may yet be taken back: its records reach registers only.
+        b_s = fold(
+            b_s, key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_k, base - n_last, n_last,
             R, NK, NV, DV, DK, ROWS, DK,
         )  # fmt: skip
-        if n_accepted > 0:
-            tl.store(p_s, b_s)
         p_q = mixed_ptr + i_lane * stride_lane + i_kh * DK + o_k
         p_v = mixed_ptr + i_lane * stride_lane + 2 * NK * DK + i_h * DV + o_v
         for i in range(n_columns):
@@ -181,8 +188,8 @@ def fold_kernel(
         p_s = state_ptr + ((i_s * NV + i_h) * DV + o_v[:, None]) * DK + o_k[None, :]
         b_s = tl.load(p_s)
         b_s = fold(
-            b_s, key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_k, base, n_accepted,
-            R, NK, NV, DV, DK, ROWS, DK,
+            b_s, key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_k, base - n_accepted,
+            n_accepted, R, NK, NV, DV, DK, ROWS, DK,
         )  # fmt: skip
         tl.store(p_s, b_s)
 
@@ -199,6 +206,7 @@ def launch_round(
     columns: torch.Tensor,
     base: torch.Tensor,
     accepted: torch.Tensor,
+    settled: torch.Tensor,
     eps: float,
     out: torch.Tensor,
 ) -> torch.Tensor:
@@ -219,6 +227,7 @@ def launch_round(
         columns,
         base,
         accepted,
+        settled,
         out,
         width,
         records.length,

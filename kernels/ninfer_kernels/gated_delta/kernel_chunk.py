@@ -166,15 +166,16 @@ def scan_kernel(
     o_c = tl.arange(0, C)
     o_d = tl.arange(0, HALF)
     i_s = tl.load(slots_ptr).to(tl.int64)
-    base, n_accepted = tl.load(base_ptr), tl.load(accepted_ptr + i_s)
+    n_accepted = tl.load(accepted_ptr + i_s)
+    first = tl.load(base_ptr) - n_accepted
     p_s = state_ptr + ((i_s * NV + i_h) * DV + o_v[:, None]) * DK + o_d[None, :]
     # The state in two halves of the key: operands of whole keys would spill registers.
     b_s0 = fold(
-        tl.load(p_s), key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_d, base, n_accepted,
+        tl.load(p_s), key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, o_d, first, n_accepted,
         R, NK, NV, DV, DK, ROWS, HALF,
     )  # fmt: skip
     b_s1 = fold(
-        tl.load(p_s + HALF), key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, HALF + o_d, base,
+        tl.load(p_s + HALF), key_ptr, update_ptr, decay_ptr, i_s, i_h, o_v, HALF + o_d, first,
         n_accepted, R, NK, NV, DV, DK, ROWS, HALF,
     )  # fmt: skip
     # Scalar addresses walk from chunk to chunk; tiles of 64-bit addresses would fill registers.

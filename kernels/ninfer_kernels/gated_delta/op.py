@@ -21,6 +21,7 @@ def gated_delta_round(
     columns: torch.Tensor,
     base: torch.Tensor,
     accepted: torch.Tensor,
+    settled: torch.Tensor,
     *,
     eps: float = 1e-6,
     out: torch.Tensor | None = None,
@@ -31,31 +32,35 @@ def gated_delta_round(
     mixed [L, W, 2 nk Dk + nv Dv]: q | k | v after the convolution. a, b [L, W, nv]: projections
     of the decay and write gates. The last dimension of these is contiguous, others may be
     strided. a_log, dt_bias [nv]. state fp32 [S, nv, Dv, Dk]. records: see `ReplayRecords`; their
-    length is at least 2 W. slots, columns, base [L] and accepted [S]: int32.
+    length is at least 3 W. slots, columns, base [L], accepted and settled [S]: int32.
 
-    Lane l works on slot slots[l], of which no two active lanes may share one. The newest
-    accepted[slot] records, those of positions base - accepted .. base - 1, are folded into the
-    state, which is written back; then columns base .. base + columns - 1 run on a copy and leave
-    records only. The caller sets accepted[slot] to the number of columns that stay and advances
-    base by it. A lane with 0 columns touches nothing and its slot index is not read; outputs of
-    padded columns are 0.
+    Lane l works on slot slots[l], of which no two active lanes may share one. The state lacks
+    the newest accepted[slot] records, those of positions base - accepted .. base - 1. The first
+    settled[slot] of them are folded into it and written back; the others, which are those of the
+    last round, are folded into a copy, on which columns base .. base + columns - 1 run, leaving
+    records only. Of these n stay: the caller sets settled to accepted - settled, accepted to
+    that plus n, and advances base by n. It may later take back up to all columns of the last two
+    rounds, before another one runs, by lowering base and accepted by their number and settled to
+    no more than accepted. A lane with 0 columns touches nothing and its slot index is not read;
+    outputs of padded columns are 0.
 
     Formula: the gated delta rule of Qwen3.5 (`reference.py`). Raises ValueError.
     """
     _check(mixed, a, b, a_log, dt_bias, state, records)
     lanes, width = mixed.shape[:2]
-    if records.length < 2 * width:
-        raise ValueError(f"records: got length {records.length}, want at least {2 * width}")
+    if records.length < 3 * width:
+        raise ValueError(f"records: got length {records.length}, want at least {3 * width}")
     for name, tensor in (("slots", slots), ("columns", columns), ("base", base)):
         _check_indices(name, tensor, lanes)
-    _check_indices("accepted", accepted, state.shape[0])
+    for name, tensor in (("accepted", accepted), ("settled", settled)):
+        _check_indices(name, tensor, state.shape[0])
     out = _prepare_output(mixed, records, out)
-    arguments = (mixed, a, b, a_log, dt_bias, state, records)
+    arguments = (mixed, a, b, a_log, dt_bias, state, records, slots, columns, base)
     if choose_backend(mixed, backend) == TRITON:
         from ninfer_kernels.gated_delta import kernel
 
-        return kernel.launch_round(*arguments, slots, columns, base, accepted, eps, out)
-    return reference.run_round(*arguments, slots, columns, base, accepted, eps, out)
+        return kernel.launch_round(*arguments, accepted, settled, eps, out)
+    return reference.run_round(*arguments, accepted, settled, eps, out)
 
 
 def gated_delta_prefill(
@@ -76,9 +81,9 @@ def gated_delta_prefill(
 ) -> torch.Tensor:
     """Run T columns of one sequence in chunks; return o [1, T, nv, Dv] in the dtype of `mixed`.
 
-    Arguments as for `gated_delta_round` with L = 1, any T >= 1. Pending records are folded first,
-    as in a round; the state after the last column is written to the slot. The caller sets
-    accepted[slot] to 0 when every layer has run. Allocates workspace: prefill is not captured.
+    Arguments as for `gated_delta_round` with L = 1, any T >= 1. All accepted records are folded
+    first; the state after the last column is written to the slot. The caller sets accepted[slot]
+    and settled[slot] to 0 when every layer has run. Allocates workspace: prefill is not captured.
     """
     _check(mixed, a, b, a_log, dt_bias, state, records)
     if mixed.shape[0] != 1:
@@ -104,11 +109,10 @@ def fold_records(
     *,
     backend: str | None = None,
 ) -> None:
-    """Fold the accepted records of the named slots into their states, as the next round would.
+    """Fold all accepted records of the named slots into their states; no round can be taken back.
 
     slots, base [n] int32: each slot at most once, negative slots are skipped; base is the
-    position of the next column. The caller sets `accepted` of these slots to 0, once
-    `causal_conv.fold_window` has run on them too.
+    position of the next column. The caller sets `accepted` and `settled` of these slots to 0.
     """
     _check_state(state, records)
     _check_indices("base", base, slots.numel())

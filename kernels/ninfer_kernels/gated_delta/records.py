@@ -13,8 +13,9 @@ class ReplayRecords:
 
     key fp32 [S, R, nk, Dk]: normalised keys; update fp32 [S, R, nv, Dv]: u = beta (v - S k);
     decay fp32 [S, R, nv]: exp(g). The record of the column at token position p lies at index
-    p mod R, so that a round can write its own records while others still read the last round's:
-    R is twice the widest round.
+    p mod R. R is three times the widest round: while a round writes its own records, programs
+    still read those of the round before it, which may yet be taken back, and of the one before
+    that, which are being written into the state.
     """
 
     key: torch.Tensor
@@ -37,7 +38,7 @@ def allocate_records(
     device: torch.device | str = "cpu",
 ) -> ReplayRecords:
     """Return zeroed records of one layer for rounds of at most `max_width` columns."""
-    length = 2 * max_width
+    length = 3 * max_width
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(slots, length, *shape, dtype=torch.float32, device=device)

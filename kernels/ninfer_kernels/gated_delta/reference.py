@@ -79,16 +79,16 @@ def fold_state(
     state: torch.Tensor,
     records: ReplayRecords,
     rows: torch.Tensor,
-    base: torch.Tensor,
-    accepted: torch.Tensor,
+    first: torch.Tensor,
+    count: torch.Tensor,
 ) -> None:
-    """Apply the accepted records of slots `rows` [n] to `state` [n, nv, Dv, Dk], oldest first.
+    """Apply records of slots `rows` [n] to `state` [n, nv, Dv, Dk], oldest first.
 
-    base [n]: position of the next column; accepted [n]: how many records before it count.
+    They are those of positions first .. first + count - 1, both [n].
     """
-    for index in range(int(accepted.max()) if accepted.numel() else 0):
-        some = torch.nonzero(accepted > index).flatten()
-        place = (base[some] - accepted[some] + index) % records.length
+    for index in range(int(count.max()) if count.numel() else 0):
+        some = torch.nonzero(count > index).flatten()
+        place = (first[some] + index) % records.length
         part = state[some]
         decay_state(part, records.decay[rows[some], place])
         update_state(part, records.update[rows[some], place], records.key[rows[some], place])
@@ -107,6 +107,7 @@ def run_round(
     columns: torch.Tensor,
     base: torch.Tensor,
     accepted: torch.Tensor,
+    settled: torch.Tensor,
     eps: float,
     out: torch.Tensor,
 ) -> torch.Tensor:
@@ -117,8 +118,11 @@ def run_round(
         return out
     rows, begin = slots[active].long(), base[active].long()
     current = state[rows]
-    fold_state(current, records, rows, begin, accepted[rows].long())
+    old = settled[rows].long()
+    last = accepted[rows].long() - old
+    fold_state(current, records, rows, begin - last - old, old)
     state[rows] = current
+    fold_state(current, records, rows, begin - last, last)
     terms = prepare_terms(mixed[active], a[active], b[active], a_log, dt_bias, records, eps)
     for column in range(int(columns.max())):
         real = torch.nonzero(columns[active] > column).flatten()
@@ -175,5 +179,6 @@ def fold_slots(
     named = torch.nonzero(slots >= 0).flatten()
     rows = slots[named].long()
     current = state[rows]
-    fold_state(current, records, rows, base[named].long(), accepted[rows].long())
+    count = accepted[rows].long()
+    fold_state(current, records, rows, base[named].long() - count, count)
     state[rows] = current

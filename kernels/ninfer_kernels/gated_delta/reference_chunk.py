@@ -43,7 +43,8 @@ def run_prefill(
     """Define `gated_delta_prefill`."""
     rows = slots.long()
     current = state[rows]
-    fold_state(current, records, rows, base.long(), accepted[rows].long())
+    count = accepted[rows].long()
+    fold_state(current, records, rows, base.long() - count, count)
     current = current[0]
     count = mixed.shape[1]
     begin = 0

@@ -53,17 +53,12 @@ def calibration_path(output: Path) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def read_order(
-    text: Path | None, saved: Path | None, tokens: int | None, output: Path
-) -> CalibrationOrder:
+def read_order(text: Path | None, saved: Path | None, tokens: int | None) -> CalibrationOrder:
     """Return the order of the options; UsageError for contradictions and unusable files."""
     if text is not None and saved is not None:
         raise UsageError("--calibrate contradicts --calibration", remedy="give one of them")
     if tokens is not None and text is None:
         raise UsageError("--calibration-tokens belongs to --calibrate")
-    for path in (text, saved):
-        if path is not None and os.path.realpath(path) == os.path.realpath(output):
-            raise UsageError("the output is the file of the calibration", path=output)
     if saved is not None:
         return CalibrationOrder(read_calibration(saved))
     if text is None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.parameters import Parameter
+from ninfer_tools.convert.regular_file import read_regular
 from ninfer_tools.convert.sources.json_text import read_json_object
 from ninfer_tools.convert.sources.name_lists import name_some
 
@@ -151,14 +152,7 @@ def encode_calibration(
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration in a file; UsageError when it cannot be read, NinferError for
     anything that is not a calibration file of this version."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise UsageError("file is too large", path=path, got=size, want=f"<= {MAX_BYTES}")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read: {error.strerror}", path=path) from None
-    return parse_calibration(raw, path)
+    return parse_calibration(read_regular(path, MAX_BYTES), path)
 
 
 def parse_calibration(raw: bytes, path: Path) -> Calibration:

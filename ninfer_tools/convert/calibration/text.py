@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_formats.errors import NinferError, UsageError
+from ninfer_tools.convert.regular_file import open_regular
 from ninfer_tools.convert.tokenizer import load_tokenizer
 
 CHUNK_TOKENS = 512
@@ -85,7 +86,7 @@ def _read_pieces(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     kept, at = "", 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while raw := file.read(_PIECE_BYTES):
                 kept += decoder.decode(raw)
                 at += len(raw)

@@ -17,7 +17,7 @@ from ninfer_formats.errors import NinferError, UsageError
 from ninfer_formats.inventories.parameters import Parameter
 from ninfer_tools.convert.recipes.choices import Choices, Computed
 from ninfer_tools.convert.recipes.model import ModelParameter, describe_parameter
-from ninfer_tools.convert.recipes.recipe_file import explain
+from ninfer_tools.convert.recipes.recipe_file import explain, read_divisor
 from ninfer_tools.convert.rules import Assignment
 from ninfer_tools.convert.sources.parameter_source import EncodedRows, ParameterSource
 from ninfer_tools.convert.sources.quantization import DIRECT
@@ -129,7 +129,7 @@ class ComputedSource(ParameterSource):
                 want = "(codes, scales) or (codes, scales, divisor)"
                 raise UsageError("computed codes do not fit", got=type(found).__name__, want=want)
             codes, scales = map(np.asarray, found[:2])
-            given = float(found[2]) if found[2:] else None
+            given = read_divisor(found[2]) if found[2:] else None
             import_words(self.seen.format, (end - begin, self.columns), codes, scales, given)
         except Exception as error:
             raise self._explain(error) from error
@@ -142,7 +142,9 @@ class ComputedSource(ParameterSource):
         try:
             with self.lock:
                 return self.computed.function(block)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a recipe may end itself by SystemExit and the like
             raise self._explain(error) from error
 
     def _explain(self, error: BaseException) -> NinferError:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ninfer_formats.errors import NinferError, UsageError
+from ninfer_formats.errors import NinferError, UsageError, printable
+from ninfer_tools.convert.regular_file import read_regular
 
 DEFAULT_FUNCTION = "configure"
 _MOST_TEXT = 400
+_MAX_BYTES = 10_000_000
 
 
 class RecipeError(UsageError):
@@ -31,7 +35,8 @@ class RecipeFile:
 
     def as_record(self) -> dict[str, str]:
         """Return what artifacts say of it: no folder, so that equal conversions stay equal."""
-        return {"file": self.path.name, "function": self.function, "sha256": self.sha256}
+        name = printable(self.path.name)
+        return {"file": name, "function": self.function, "sha256": self.sha256}
 
 
 def read_recipe(text: str) -> RecipeFile:
@@ -42,9 +47,28 @@ def read_recipe(text: str) -> RecipeFile:
     if not name.endswith(".py") or not function.isidentifier():
         raise RecipeError("--recipe is not understood", got=text, want="FILE.py[:FUNCTION]")
     try:
-        return RecipeFile(Path(name), function, Path(name).read_bytes())
-    except OSError as error:
-        raise RecipeError(f"cannot read: {error.strerror}", path=name) from None
+        return RecipeFile(Path(name), function, read_regular(Path(name), _MAX_BYTES))
+    except UsageError as error:
+        raise RecipeError(error.what, path=name, got=error.got, want=error.want) from None
+
+
+def refuse_unrun(result: Any) -> None:
+    """Raise UsageError when what a function returned shows that its body has not run."""
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        if not inspect.isasyncgen(result):
+            result.close()
+        raise UsageError(
+            "the function is async or a generator, so that nothing in it runs",
+            want="def, without async and yield",
+        )
+
+
+def read_divisor(value: Any) -> float:
+    """Return a divisor that a recipe gives; UsageError for what is no number, bool among it."""
+    number = value.item() if hasattr(value, "item") else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise UsageError("divisor is no number", got=repr(value)[:80])
+    return float(number)
 
 
 def explain(error: BaseException, path: Path, parameter: str | None = None) -> RecipeError:

@@ -91,8 +91,6 @@ def open_checkpoint(source: str | os.PathLike[str] | CheckpointFiles) -> Checkpo
     files: CheckpointFiles = LocalFolder(source) if named else source
     problems: list[NinferError] = []
     config = UNREADABLE
-    resources: dict[str, bytes] = {}
-    notices: list[str] = []
     weights = WeightFiles()
     try:
         config = _read_config(files)
@@ -100,10 +98,10 @@ def open_checkpoint(source: str | os.PathLike[str] | CheckpointFiles) -> Checkpo
         problems.append(error)
     try:
         weights = read_weight_files(files)
-        resources, notices = read_resources(files)
     except NinferError as error:
         problems.append(error)
-    problems += weights.problems
+    resources, notices, unread = read_resources(files)
+    problems += (*weights.problems, *unread)
     names = (*weights.tensors, *weights.unreadable)
     return Checkpoint(
         files, config, weights.tensors, weights.files, resources, find_prefixes(names),

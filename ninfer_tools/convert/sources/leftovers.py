@@ -14,6 +14,12 @@ from ninfer_tools.convert.sources.prefixes import Prefixes
 from ninfer_tools.convert.sources.quantization import CALIBRATION
 
 EXPERTS, _FEED_FORWARD = ".mlp.experts.", ".mlp."
+# Parts of adapters as PEFT names them: without them the weights are those before fine-tuning.
+_ADAPTER = re.compile(
+    r"(?:^|[._])(?:lora_(?:[ABEab]|embedding_[AB]|magnitude_vector|up|down)|ia3_l|oft_[rR]"
+    r"|boft_[RrsS]|hada_[wt][12](?:_[ab])?|lokr_[wt][12](?:_[ab])?|vera_lambda_[bd]"
+    r"|modules_to_save|base_layer|prompt_embeddings)(?:[._]|$)"
+)
 _NUMBERED = re.compile(r"\b(layers|blocks|experts)\.(\d+)\.")
 
 
@@ -21,12 +27,15 @@ _NUMBERED = re.compile(r"\b(layers|blocks|experts)\.(\d+)\.")
 class Leftovers:
     """Names of tensors that are not used.
 
-    `ignored` are known to change no weight; `extra` stand where a converted component has its
-    weights and have no place in the model. `odd_experts` are labels of checkpoints whose experts
-    are there, but stored in a layout that is not known.
+    `ignored` are known to change no weight, `unplaced` are of no known component, and `unconverted`
+    of one of the base checkpoint that is not converted; `extra` stand where a converted component
+    has its weights and have no place in the model. `odd_experts` are labels of checkpoints whose
+    experts are there, but stored in a layout that is not known.
     """
 
     ignored: list[str] = field(default_factory=list)
+    unplaced: list[str] = field(default_factory=list)
+    unconverted: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     odd_experts: set[str] = field(default_factory=set)
     problems: list[NinferError] = field(default_factory=list)
@@ -40,21 +49,38 @@ def sort_leftovers(
     for key, lookup in lookups.items():
         owned = _owned_components(key, lookups, components)
         extra: list[str] = []
+        adapters: list[str] = []
         for name in lookup.checkpoint.tensors.keys() - lookup.known:
             component = key if key in DRAFTERS else _component(name, lookup.checkpoint.prefixes)
-            if component in owned:
+            is_ours = component is None or component in owned
+            if is_ours and _ADAPTER.search(name):
+                adapters.append(name)
+            elif component is None:
+                found.unplaced.append(name)
+            elif component in owned:
                 calibration = name.rpartition(".")[2] in CALIBRATION
                 (found.ignored if calibration else extra).append(name)
+            elif key == "base" and component not in lookups:
+                found.unconverted.append(name)
         label = lookup.checkpoint.label
+        if adapters:
+            found.problems.append(_explain_adapters(sorted(adapters), label))
         odd = _odd_experts(lookup, extra, geometry)
         if odd:
             found.odd_experts.add(label)
             found.problems.append(_explain_experts(odd, label))
         found.problems += _explain(sorted(set(extra) - set(odd)), label, geometry)
         found.extra += extra
-    found.ignored.sort()
-    found.extra.sort()
+    for names in (found.ignored, found.unplaced, found.unconverted, found.extra):
+        names.sort()
     return found
+
+
+def _explain_adapters(names: list[str], label: str) -> NinferError:
+    return NinferError(
+        f"the checkpoint holds an adapter that is not merged: {name_some(names)}", path=label,
+        remedy="merge it into the weights first (merge_and_unload in PEFT), and convert the result",
+    )  # fmt: skip
 
 
 def _owned_components(

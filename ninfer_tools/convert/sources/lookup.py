@@ -42,7 +42,11 @@ class SourceLookup:
         """Return the tensor in which the parameter should lie, whether it is there or not."""
         places = find_places(parameter, self._geometry)
         place = places[0 if self._splits_experts else -1]
-        return self._full_name(parameter.residency, place)
+        name = self._full_name(parameter.residency, place)
+        module = name.removesuffix(".weight")
+        # Beside the scales of compressed-tensors NVFP4 the codes have another name.
+        packed = f"{module}.weight_global_scale" in self.checkpoint.tensors
+        return f"{module}.weight_packed" if packed and module != name else name
 
     def know_head(self) -> None:
         """Count a stored output head as known: it is the embedding once more."""

@@ -36,8 +36,9 @@ class SourceMap:
     """Where parameters come from.
 
     `sources` has every parameter but `proposal/token_ids`, in parameter order, as far as it was
-    found. `missing` are tensor names; `ignored` and `extra` as in `Leftovers`. The sources are
-    complete when there is no problem.
+    found. `missing` are tensor names; `ignored` are all tensors that are left out, `unplaced` those
+    of them that belong to no component, and `extra` as in `Leftovers`. The sources are complete
+    when there is no problem.
     """
 
     sources: Mapping[str, ParameterSource]
@@ -45,6 +46,7 @@ class SourceMap:
     missing: tuple[str, ...]
     ignored: tuple[str, ...]
     extra: tuple[str, ...]
+    unplaced: tuple[str, ...] = ()
 
 
 def map_sources(
@@ -74,7 +76,10 @@ def map_sources(
     problems = shorten_problems(
         (*mapping.problems.values(), *mapping.explain_missing(left.odd_experts), *left.problems)
     )
-    return SourceMap(mapping.sources, problems, missing, tuple(left.ignored), tuple(left.extra))
+    ignored = tuple(sorted({*left.ignored, *left.unplaced, *left.unconverted}))
+    return SourceMap(
+        mapping.sources, problems, missing, ignored, tuple(left.extra), tuple(left.unplaced)
+    )
 
 
 @dataclass

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from ninfer_formats.errors import NinferError
+from ninfer_formats.errors import NinferError, printable
 
 SHOWN = 10
 
 
 def name_some(names: Collection[str]) -> str:
-    """Return the names in order, at most ten of them, then how many there are in all."""
-    shown = ", ".join(list(names)[:SHOWN])
+    """Return at most ten names in order, on one line, then how many there are in all."""
+    shown = ", ".join(printable(name, 300) for name in list(names)[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown}, … ({len(names):,} in all)"
 
 

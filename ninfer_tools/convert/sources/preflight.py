@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,13 +14,16 @@ from ninfer_formats.inventories.geometry import DRAFTERS, ModelGeometry
 from ninfer_tools.convert.sources import prefixes
 from ninfer_tools.convert.sources.checkpoint import Checkpoint
 from ninfer_tools.convert.sources.companion_checks import find_useless_companions
+from ninfer_tools.convert.sources.frontend_notices import list_odd_frontend
 from ninfer_tools.convert.sources.geometry_reading import has_mtp, read_geometry
 from ninfer_tools.convert.sources.mapping import SOURCE_NAMES, SourceMap, map_sources
-from ninfer_tools.convert.sources.name_lists import shorten_problems
+from ninfer_tools.convert.sources.name_lists import name_some, shorten_problems
 from ninfer_tools.convert.sources.resource_checks import find_bad_resources
+from ninfer_tools.convert.sources.resources import ROLES
 from ninfer_tools.convert.sources.scale_checks import find_bad_scales
 from ninfer_tools.convert.sources.token_table import TokenTable, read_token_table
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 COMPONENTS = ("text", "mtp", "vision", *DRAFTERS)
 
 
@@ -46,13 +50,15 @@ def find_problems(
     proposal_ids: NDArray[Any] | None = None,
     resources: Mapping[str, bytes] | None = None,
     read_scales: bool = True,
+    resource_paths: Mapping[str, str] = _NONE,
 ) -> Preflight:
     """Check checkpoints (keys as in `map_sources`) against each other and their own configs.
 
     `components` None means everything that is found. `resources` are files that replace those of
-    the base checkpoint. Without `read_scales` nothing but headers, config and frontend files is
-    read, and bad scales stay undetected. NaN and infinity are found later, while weights stream.
-    Raises UsageError for an unknown source or component name, or without a base.
+    the base checkpoint, `resource_paths` what messages call them. Without `read_scales` nothing but
+    headers, config and frontend files is read, and bad scales stay undetected. NaN and infinity are
+    found later, while weights stream. Raises UsageError for an unknown source or component name, or
+    without a base.
     """
     _check_names(checkpoints, components)
     problems = [p for checkpoint in checkpoints.values() for p in checkpoint.problems]
@@ -68,14 +74,23 @@ def find_problems(
     geometry = _trim(reading.geometry, chosen)
     found = map_sources(geometry, chosen, checkpoints, proposal_ids)
     problems += found.problems
+    if found.unplaced:
+        names = name_some(found.unplaced)
+        notices.append(f"{len(found.unplaced):,} tensors are of no known component: {names}")
     problems += find_useless_companions(checkpoints, found)
     if read_scales:
-        problems += find_bad_scales(found.sources.values())
+        faint: list[str] = []
+        problems += find_bad_scales(found.sources.values(), faint)
+        if faint:
+            notices.append(f"global scales that leave no weight above 1e-30: {name_some(faint)}")
     given = {**base.resources, **(resources or {})}
-    problems += find_bad_resources(given, base.label, geometry, chosen)
+    paths = {role: base.files.path(role) for role in ROLES} | dict(resource_paths)
+    faulty = {str(problem.path) for problem in base.problems}
+    problems += find_bad_resources(given, paths, geometry, chosen, faulty)
     # Read once for all: a real vocabulary takes most of a second.
-    tokens = read_token_table(given, base.label, geometry.text.vocab_size)
+    tokens = read_token_table(given, paths, geometry.text.vocab_size)
     problems += tokens.problems
+    notices += list_odd_frontend(base.config, given, geometry.text.vocab_size)
     return Preflight(geometry, chosen, found, shorten_problems(problems), tuple(notices), tokens)
 
 

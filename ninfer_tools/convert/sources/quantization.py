@@ -44,6 +44,10 @@ CALIBRATION = frozenset(
     ]
 )
 
+_SCALES = ("weight_scale", "weight_scale_inv")
+# NVFP4 of compressed-tensors divides by them, that of ModelOpt multiplies.
+_GLOBAL_SCALES = ("weight_global_scale", "weight_scale_2")
+_INPUT_SCALES = ("input_global_scale", "input_scale")
 _WEIGHTS = ("weight", "weight_packed", "qweight")
 _COMPANIONS = (
     *_WEIGHTS,
@@ -170,11 +174,15 @@ class _Reading:
         scales = self.found.get("weight_scale")
         if scales is not None and scales.dtype in ("U8", "F8_E8M0"):
             raise self.unsupported("MXFP4")
-        return self.nvfp4("weight_global_scale", "input_global_scale", multiplies=False)
+        return self.nvfp4(_GLOBAL_SCALES[0], _INPUT_SCALES[0], multiplies=False)
 
     def nvfp4(self, weight_scalar: str, input_scalar: str, multiplies: bool) -> Storage:
         if len(self.values.shape) != 2:
             raise self.refuse("NVFP4 weight is not a matrix", list(self.values.shape), "[N, K/2]")
+        # Which of two is meant nobody can tell, and the weights differ by their quotient.
+        self.refuse_two(_GLOBAL_SCALES)
+        self.refuse_two(_INPUT_SCALES)
+        self.refuse_two(_SCALES)
         rows, columns = self.values.shape[0], 2 * self.values.shape[1]
         scales = self.require("weight_scale")
         want = (rows, columns // NVFP4_BLOCK_SIZE)
@@ -184,6 +192,11 @@ class _Reading:
             NVFP4, (rows, columns), self.values, scales,
             self.require_scalar(weight_scalar), self.optional_scalar(input_scalar), multiplies,
         )  # fmt: skip
+
+    def refuse_two(self, suffixes: tuple[str, ...]) -> None:
+        two = [suffix for suffix in suffixes if suffix in self.found]
+        if len(two) > 1:
+            raise self.refuse("weight has two scales", " and ".join(two), "one of them")
 
     def require(self, suffix: str, want: str | None = None) -> StoredTensor:
         if suffix not in self.found:
@@ -220,16 +233,14 @@ def _decide_bytes(reading: _Reading) -> Storage:
         raise reading.unsupported("bitsandbytes 4-bit")
     if "weight_scale" not in reading.found and "weight_scale_2" not in reading.found:
         raise reading.unsupported("a U8 weight without scales")
-    return reading.nvfp4("weight_scale_2", "input_scale", multiplies=True)
+    return reading.nvfp4(_GLOBAL_SCALES[1], _INPUT_SCALES[1], multiplies=True)
 
 
 def _decide_fp8(reading: _Reading) -> Storage:
     values, found = reading.values, reading.found
     if len(values.shape) != 2:
         raise reading.unsupported("FP8 for anything but a matrix, such as stacked experts,")
-    if "weight_scale" in found and "weight_scale_inv" in found:
-        both = "weight_scale and weight_scale_inv"
-        raise reading.refuse("weight has two scales", both, "one of them")
+    reading.refuse_two((*_SCALES, *_GLOBAL_SCALES))
     if "weight_zero_point" in found:
         raise reading.unsupported("FP8 with zero points")
     scales = found.get("weight_scale_inv") or reading.require(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 
 from ninfer_formats.errors import NinferError
@@ -19,23 +20,26 @@ _PATCH_KEYS = {
 
 
 def find_bad_resources(
-    resources: Mapping[str, bytes], label: str, geometry: ModelGeometry, components: Collection[str]
+    resources: Mapping[str, bytes],
+    paths: Mapping[str, str],
+    geometry: ModelGeometry,
+    components: Collection[str],
+    faulty: Collection[str] = (),
 ) -> list[NinferError]:
     """Return what is missing, unreadable or contradictory among the files components need.
 
+    `paths` says what messages call the file of a role; those in `faulty` have a problem already.
     The tokenizer files are read by `read_token_table`.
     """
     needed = [role for role, component in ROLES.items() if component in components]
     problems = [
-        NinferError(
-            "file is missing", path=f"{label}/{role}", remedy=f"add --resource {role}=<file>"
-        )
+        NinferError("file is missing", path=paths[role], remedy=f"add --resource {role}=<file>")
         for role in needed
-        if role not in resources
+        if role not in resources and paths[role] not in faulty
     ]
     for role in needed:
         if role in resources and role not in (TOKENIZER, CONFIG):
-            problems += _check(role, resources[role], f"{label}/{role}", geometry.vision)
+            problems += _check(role, resources[role], paths[role], geometry.vision)
     return problems
 
 
@@ -54,9 +58,13 @@ def _check(
         return
     for key, size in _PATCH_KEYS.items():
         want = getattr(vision, size)
-        if content.get(key) not in (None, want):
+        got = content.get(key)
+        # In a text or true and false a number is none, although it may look like one.
+        is_number = isinstance(got, int | float) and not isinstance(got, bool)
+        if got is not None and not (is_number and got == want):
             what = "preprocessing does not fit the vision tower"
-            yield NinferError(what, path=path, where=key, got=content[key], want=want)
+            shown = got if is_number else json.dumps(got)
+            yield NinferError(what, path=path, where=key, got=shown, want=want)
 
 
 def _check_text(raw: bytes, path: str) -> None:

@@ -16,23 +16,28 @@ OLD_TEMPLATE = "chat_template.json"
 MAX_BYTES = 100_000_000
 
 
-def read_resources(files: CheckpointFiles) -> tuple[dict[str, bytes], list[str]]:
-    """Return role -> bytes of what the checkpoint has, in file order, and notices.
+def read_resources(
+    files: CheckpointFiles,
+) -> tuple[dict[str, bytes], list[str], list[NinferError]]:
+    """Return role -> bytes of what the checkpoint has, in file order, notices and problems.
 
     Without `chat_template.jinja` the template is that of `chat_template.json` or of
-    tokenizer_config.json, as UTF-8. Raises NinferError for a file too large to be what its name
-    says.
+    tokenizer_config.json, as UTF-8. A file that cannot be read, or is too large to be what its name
+    says, is a problem.
     """
-    found, notices = {}, []
+    found, notices, problems = {}, [], []
     for role in ROLES:
         if role in files.names():
-            found[role] = _read(files, role)
+            try:
+                found[role] = _read(files, role)
+            except NinferError as error:
+                problems.append(error)
         elif role == TEMPLATE:
             origin, text = _embedded_template(files)
             if text is not None:
                 found[role] = text.encode("utf-8", "surrogatepass")
                 notices.append(f"the chat template is the one inside {origin}")
-    return found, notices
+    return found, notices, problems
 
 
 def _read(files: CheckpointFiles, name: str) -> bytes:

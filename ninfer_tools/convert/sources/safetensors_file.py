@@ -69,6 +69,12 @@ def _header_length(head: bytes, size: int, path: str) -> int:
         found, action = describe_foreign(head, size)
         if found == "an unknown file" and size >= PREFIX_BYTES:
             found, action = f"a header of {length:,} bytes", "download it again"
+        elif found == "a safetensors file" and not opens:
+            first = head[PREFIX_BYTES : PREFIX_BYTES + 1].decode("latin-1")
+            found, action = (
+                f"a header that begins with {first!r}",
+                "save it again: it begins with {",
+            )
         elif found in ("an unknown file", "a safetensors file"):
             found = f"a file of {size} bytes"
         raise NinferError("not a safetensors file", path=path, got=found, remedy=action)

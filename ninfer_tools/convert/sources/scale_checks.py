@@ -24,11 +24,16 @@ from ninfer_tools.convert.sources.safetensors_file import StoredTensor
 
 _SCANNED_BYTES = 1 << 24
 _MAX_E4M3, _MAX_E2M1 = np.float32(448), np.float32(6)
+_FAINT = 1e-30
 _IN_RANGE = "one under which the largest code is finite"
 
 
-def find_bad_scales(sources: Iterable[ParameterSource]) -> list[NinferError]:
+def find_bad_scales(
+    sources: Iterable[ParameterSource], faint: list[str] | None = None
+) -> list[NinferError]:
     """Return one problem per scale tensor that is not finite and above zero.
+
+    The NVFP4 global scales under which no weight reaches 1e-30 are added to `faint`.
 
     Reads every scale and no weight, except the codes under FP8 scales of zero.
     """
@@ -37,14 +42,15 @@ def find_bad_scales(sources: Iterable[ParameterSource]) -> list[NinferError]:
         for s in sources
         if s.kind != DIRECT
     }
-    return [problem for item in stored.values() for problem in _check(*item)]
+    faint = [] if faint is None else faint
+    return [problem for item in stored.values() for problem in _check(*item, faint)]
 
 
-def _check(checkpoint: Checkpoint, storage: Storage) -> Iterator[NinferError]:
+def _check(checkpoint: Checkpoint, storage: Storage, faint: list[str]) -> Iterator[NinferError]:
     for tensor in (storage.weight_scalar, storage.input_scalar):
         if tensor is not None:
             values = tensor is storage.weight_scalar
-            yield from _check_scalar(checkpoint, tensor, storage.multiplies, values)
+            yield from _check_scalar(checkpoint, tensor, storage.multiplies, values, faint)
     if storage.kind == NVFP4:
         yield from _check_block_words(checkpoint, storage.scale_tensor())
     else:
@@ -52,7 +58,11 @@ def _check(checkpoint: Checkpoint, storage: Storage) -> Iterator[NinferError]:
 
 
 def _check_scalar(
-    checkpoint: Checkpoint, tensor: StoredTensor, multiplies: bool, scales_values: bool
+    checkpoint: Checkpoint,
+    tensor: StoredTensor,
+    multiplies: bool,
+    scales_values: bool,
+    faint: list[str],
 ) -> Iterator[NinferError]:
     value = checkpoint.scalar(tensor)
     divisor = value
@@ -64,6 +74,8 @@ def _check_scalar(
         yield _bad(checkpoint, tensor, str(value))
     elif scales_values and _overflows(_MAX_E4M3 * _MAX_E2M1, 1 / np.float64(divisor)):
         yield _bad(checkpoint, tensor, str(value), _IN_RANGE)
+    elif scales_values and np.float64(_MAX_E4M3 * _MAX_E2M1) / divisor < _FAINT:
+        faint.append(tensor.name)
 
 
 def _overflows(code: np.float32, scale: np.float64) -> bool:

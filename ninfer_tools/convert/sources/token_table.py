@@ -27,11 +27,13 @@ class TokenTable:
         return max(self.tokens, default=-1) + 1
 
 
-def read_token_table(resources: Mapping[str, bytes], label: str, rows: int) -> TokenTable:
+def read_token_table(
+    resources: Mapping[str, bytes], paths: Mapping[str, str], rows: int
+) -> TokenTable:
     """Return the tokens of tokenizer.json and of `added_tokens_decoder` in tokenizer_config.json.
 
     `rows` is the number of embedding rows, which bounds the ids. Files that are absent
-    contribute nothing.
+    contribute nothing. `paths` says what messages call the file of a role.
     """
     table = TokenTable()
     texts: dict[str, dict[int, str]] = {}
@@ -39,12 +41,12 @@ def read_token_table(resources: Mapping[str, bytes], label: str, rows: int) -> T
         if file not in resources:
             continue
         try:
-            content = read_json_object(resources[file], file, f"{label}/{file}")
-            texts[file] = _collect(list_tokens(content), f"{label}/{file}", rows, table)
+            content = read_json_object(resources[file], file, paths[file])
+            texts[file] = _collect(list_tokens(content), paths[file], rows, table)
         except NinferError as error:
-            error.path = error.path or f"{label}/{file}"
+            error.path = error.path or paths[file]
             table.problems.append(error)
-    _compare(texts.get(TOKENIZER, {}), texts.get(CONFIG, {}), label, table)
+    _compare(texts.get(TOKENIZER, {}), texts.get(CONFIG, {}), paths, table)
     table.tokens = texts.get(CONFIG, {}) | texts.get(TOKENIZER, {})
     return table
 
@@ -100,7 +102,10 @@ def _collect(tokens: Iterator[Token], path: str, rows: int, table: TokenTable) -
 
 
 def _compare(
-    tokenizer: Mapping[int, str], config: Mapping[int, str], label: str, table: TokenTable
+    tokenizer: Mapping[int, str],
+    config: Mapping[int, str],
+    paths: Mapping[str, str],
+    table: TokenTable,
 ) -> None:
     """Refuse an id with two texts, and a text with two ids, across the files."""
     ids = {text: number for number, text in tokenizer.items()}
@@ -113,4 +118,5 @@ def _compare(
             clashes.append(f"{text} is {ids[text]} in {TOKENIZER} and {number} in {CONFIG}")
     if clashes:
         what = f"the tokenizer files disagree: {name_some(clashes)}"
-        table.problems.append(NinferError(what, path=label))
+        where = f"against {paths[TOKENIZER]}"
+        table.problems.append(NinferError(what, path=paths[CONFIG], where=where))

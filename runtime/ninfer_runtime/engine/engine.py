@@ -6,12 +6,15 @@ from collections import deque
 
 import torch
 
+from ninfer_formats.errors import NinferError
 from ninfer_formats.reader import Artifact
+from ninfer_kernels.sampling.parameters import CANDIDATES
 from ninfer_runtime.config import PAGE_TOKENS, EngineConfig, Settings, resolve
 from ninfer_runtime.engine.devices import prepare_device
+from ninfer_runtime.engine.diagnosis import find_bad_layer
 from ninfer_runtime.engine.graphs import Rounds
 from ninfer_runtime.engine.landing import Landing, land
-from ninfer_runtime.engine.lane_writer import activate, idle
+from ninfer_runtime.engine.lane_writer import activate, idle, write_mask, write_pages
 from ninfer_runtime.engine.lanes import MAX_BIAS, MAX_STOP_IDS, allocate_lanes
 from ninfer_runtime.engine.prefill import Place, run_chunk, text_positions
 from ninfer_runtime.engine.request import (
@@ -22,26 +25,41 @@ from ninfer_runtime.engine.request import (
     Request,
     Step,
 )
+from ninfer_runtime.engine.rollback import roll_back
 from ninfer_runtime.engine.round import RoundKind
 from ninfer_runtime.engine.scores import read_scores
-from ninfer_runtime.engine.sequence import Phase, Sequence
+from ninfer_runtime.engine.sequence import Phase, SavedSequence, Sequence
 from ninfer_runtime.errors import RequestError
 from ninfer_runtime.models.qwen3_5.model import allocate_state, load_model, read_geometry
 from ninfer_runtime.state.kv_pages import PagePool
+from ninfer_runtime.state.snapshot import drop_snapshot, restore_snapshot, take_snapshot
+from ninfer_runtime.weights.preflight import check_artifact, enough_memory
+from ninfer_runtime.weights.staging import Progress
 
 
 class Engine:
     """One model on one device. Not thread-safe: one thread owns it."""
 
-    def __init__(self, artifact: Artifact, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        config: EngineConfig,
+        progress: Progress = lambda count: None,
+    ) -> None:
+        """Load the artifact; `progress` takes counts of bytes read. StartupError, before anything
+        is taken, for what keeps the engine from starting."""
+        check_artifact(artifact)
         self.geometry = read_geometry(artifact)
         self.settings: Settings = resolve(
             config, self.geometry, "proposal/head" in artifact.bindings
         )
         prepare_device(self.settings.device)
-        self.model = load_model(artifact, self.geometry, self.settings)
-        self.state = allocate_state(self.geometry, self.settings, self.settings.lanes)
-        self.table = allocate_lanes(self.settings, self.geometry.text.vocab_size)
+        with enough_memory(artifact, self.geometry, self.settings):
+            self.model, self.load_record = load_model(
+                artifact, self.geometry, self.settings, progress
+            )
+            self.state = allocate_state(self.geometry, self.settings, self.settings.lanes)
+            self.table = allocate_lanes(self.settings, self.geometry.text.vocab_size)
         self.pages = PagePool(self.settings.pages)
         self._free_lanes = list(range(self.settings.lanes - 1, -1, -1))
         self._sequences: dict[int, Sequence] = {}
@@ -49,8 +67,6 @@ class Engine:
         self._next = 0
         self._rounds = Rounds(self.model, self.state, self.table, self.settings.cuda_graph)
         self._landings: deque[Landing] = deque()
-        # On a GPU the host reads a round while the next one runs.
-        self._look_ahead = 1 if self.settings.device.type == "cuda" else 0
 
     @property
     def busy(self) -> bool:
@@ -74,6 +90,40 @@ class Engine:
         self._release(sequence)
         return Step(number, (), 0, CANCELLED)
 
+    def truncate(self, number: int, keep: int) -> Step | None:
+        """End a request so that its first `keep` tokens count.
+
+        `keep` as for `rewind`, which this does first. None when its newest step ended it anyway.
+        """
+        sequence = self._sequences.get(number)
+        if sequence is None:
+            return None
+        self.rewind(number, keep)
+        self._release(sequence)
+        return Step(number, (), 0, STOP)
+
+    def rewind(self, number: int, keep: int) -> None:
+        """Take a request back to its first `keep` tokens, from which it goes on.
+
+        A round that is under way counts for nothing. RequestError when the request is over, or
+        when `keep` is not within the tokens of its newest step.
+        """
+        sequence = self._sequences.get(number)
+        if sequence is None:
+            raise RequestError("the request is over", got=number)
+        most = len(sequence.emitted)
+        if not sequence.reach <= keep <= most:
+            raise RequestError(
+                "only tokens of the newest step can be taken back", got=f"{keep} kept",
+                want=f"{sequence.reach} to {most}",
+            )  # fmt: skip
+        if sequence.phase is Phase.RUNNING:
+            self._landings = deque(landing.without(sequence) for landing in self._landings)
+            del sequence.emitted[keep:]
+            # The next round writes what stays into the state for good.
+            sequence.reach = keep
+            roll_back(self.table, self.state.decoder.recurrent, sequence, keep)
+
     def step(self) -> list[Step]:
         """Do one piece of work: admit, at most one prefill chunk, at most one round."""
         self._admit()
@@ -84,10 +134,62 @@ class Engine:
         kind = RoundKind(
             wide=any(s.request.sampling.wide for s in running),
             penalised=any(s.request.sampling.penalised for s in running),
+            masked=any(s.request.mask is not None for s in running),
         )
+        for sequence in running:
+            write_mask(self.table, sequence)
         emission = self._rounds.run(kind, 1 + max(s.lane for s in running))
         self._landings.append(land(emission, running))
-        return self._read(ahead=self._look_ahead)
+        # A mask depends on the newest token, which must have been read.
+        return self._read(ahead=int(self.settings.look_ahead and not kind.masked))
+
+    def settle(self) -> list[Step]:
+        """Hand out the tokens of every launched round."""
+        return self._read(ahead=0)
+
+    def snapshot(self, number: int) -> SavedSequence:
+        """Save a running request as it is; it goes on undisturbed. The engine must be settled.
+        NinferError when it is not, when the request does not run, or when no page is free."""
+        sequence = self._sequences.get(number)
+        if sequence is None or sequence.phase is not Phase.RUNNING or self._landings:
+            raise NinferError("only a running request of a settled engine can be saved", got=number)
+        assert sequence.positions is not None
+        tokens = len(sequence.request.prompt) - 1 + len(sequence.emitted)
+        state = take_snapshot(
+            self._planes(), self.state.caches, self.pages, sequence.lane, sequence.pages, tokens
+        )
+        return SavedSequence(
+            sequence.request, sequence.max_tokens, sequence.positions, tuple(sequence.emitted),
+            state,
+        )  # fmt: skip
+
+    def restore(self, saved: SavedSequence) -> int:
+        """Let a saved request go on in a lane of its own; return its new number. `saved` can be
+        restored again. NinferError when no lane or too few pages are free."""
+        if not self._free_lanes:
+            raise NinferError("no lane is free", got=0, want=1)
+        lane = self._free_lanes[-1]
+        count = -(-(len(saved.request.prompt) + saved.max_tokens) // PAGE_TOKENS)
+        pages = restore_snapshot(
+            saved.state, self._planes(), self.state.caches, self.pages, lane, count
+        )
+        self._free_lanes.pop()
+        table = torch.tensor([pages], dtype=torch.int32, device=self.settings.device)
+        sequence = Sequence(
+            self._next, saved.request, saved.max_tokens, Phase.RUNNING, lane, pages, table,
+            saved.positions, len(saved.request.prompt) - 1, list(saved.emitted),
+        )  # fmt: skip
+        write_pages(self.table, sequence)
+        self._next += 1
+        self._sequences[sequence.number] = sequence
+        return sequence.number
+
+    def drop(self, saved: SavedSequence) -> None:
+        """Free what a saved request holds."""
+        drop_snapshot(saved.state, self.pages)
+
+    def _planes(self) -> tuple[torch.Tensor, ...]:
+        return (*self.state.decoder.recurrent.planes, *self.table.planes)
 
     def _check(self, request: Request) -> int:
         """Return how many tokens the answer may have; RequestError for what cannot run."""
@@ -111,6 +213,12 @@ class Engine:
             raise RequestError("too many stop ids", got=len(request.stops), want=MAX_STOP_IDS)
         if len(request.sampling.bias) > MAX_BIAS:
             raise RequestError("too many biases", got=len(request.sampling.bias), want=MAX_BIAS)
+        if request.logprobs is not None and not 0 <= request.logprobs <= CANDIDATES:
+            raise RequestError(
+                "log probabilities of that many tokens are not kept",
+                got=request.logprobs,
+                want=f"0 to {CANDIDATES}",
+            )
         return min(request.max_tokens, room)
 
     def _admit(self) -> None:
@@ -170,9 +278,10 @@ class Engine:
         lane = sequence.lane
         count = int(landing.emitted[lane])
         new = tuple(landing.tokens[lane, :count].tolist())
+        sequence.reach = len(sequence.emitted)
         sequence.emitted.extend(new)
         finish = self._judge(sequence, new, int(landing.flags[lane]))
-        error = "logits are not finite" if finish == ERROR else None
+        error = self._explain(sequence) if finish == ERROR else None
         scores = read_scores(landing, sequence, count)
         if finish is not None:
             self._release(sequence)
@@ -184,6 +293,13 @@ class Engine:
         if new and new[-1] in sequence.request.stops:
             return STOP
         return LENGTH if len(sequence.emitted) >= sequence.max_tokens else None
+
+    def _explain(self, sequence: Sequence) -> str:
+        mask = sequence.request.mask
+        if mask is not None and not bool(mask(tuple(sequence.emitted)).any()):
+            return "the mask allows no token"
+        place = find_bad_layer(self.model, self.state, self.table, sequence.lane)
+        return f"logits are not finite; the first place: {place}"
 
     def _release(self, sequence: Sequence) -> None:
         """Take a request out of the engine; its lane and pages are free."""

@@ -18,6 +18,7 @@ def choose_bucket(lanes: int, most: int) -> int:
 
 class Rounds:
     """Runs rounds of the first lanes: captured once for every kind and bucket, or not at all.
+    The plain kind is captured at once, the others when they are first needed.
 
     Captured rounds of all kinds share one memory pool: their results are read before, and on the
     same stream as, the next one is launched.
@@ -27,6 +28,9 @@ class Rounds:
         self._model, self._state, self._table, self._captured = model, state, table, captured
         self._graphs: dict[tuple[RoundKind, int], tuple[torch.cuda.CUDAGraph, Emission]] = {}
         self._pool = torch.cuda.graph_pool_handle() if captured else None
+        if captured:
+            for bucket in sorted({min(bucket, table.lanes) for bucket in BUCKETS}):
+                self.capture(RoundKind(), bucket)
 
     def run(self, kind: RoundKind, lanes: int) -> Emission:
         """Run a round in which the first `lanes` lanes, or a few more, take part."""
@@ -43,7 +47,7 @@ class Rounds:
         """Capture a round. Compiling kernels inside a capture would fail: it runs once before,
         with every lane idle, which changes nothing."""
         table = self._table.first(bucket)
-        counts, tokens = self._table.counts.clone(), self._table.tokens.clone()
+        counts = self._table.counts.clone()
         self._table.counts.zero_()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -55,4 +59,3 @@ class Rounds:
             emission = run_round(self._model, self._state, table, kind)
         self._graphs[kind, bucket] = graph, emission
         self._table.counts.copy_(counts)
-        self._table.tokens.copy_(tokens)  # drafts of idle lanes were overwritten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,6 +24,10 @@ class Landing:
     flags: torch.Tensor
     scores: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None
     event: torch.cuda.Event | None
+
+    def without(self, sequence: Sequence) -> Landing:
+        """Return the landing as if `sequence` had not taken part."""
+        return replace(self, running=tuple(s for s in self.running if s is not sequence))
 
     def wait(self) -> None:
         if self.event is not None:

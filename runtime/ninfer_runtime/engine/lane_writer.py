@@ -13,24 +13,43 @@ from ninfer_runtime.engine.sequence import Sequence
 def activate(table: LaneTable, sequence: Sequence) -> None:
     """Let a prefilled sequence take part in rounds, from its last prompt token on."""
     lane, request = sequence.lane, sequence.request
-    assert sequence.positions is not None and sequence.table is not None
+    assert sequence.positions is not None
     last = len(request.prompt) - 1
     table.tokens[lane, 0] = request.prompt[last]
     table.base[lane] = last
     table.shift[lane] = sequence.positions[:, last].max() - last
     table.remaining[lane] = sequence.max_tokens
-    table.pages[lane].fill_(-1)
-    table.pages[lane, : sequence.table.shape[1]] = sequence.table[0]
+    write_pages(table, sequence)
     table.stops[lane].fill_(-1)
     for index, stop in enumerate(request.stops):
         table.stops[lane, index] = stop
     _write_sampling(table, sequence)
+    table.widths[lane] = table.width if request.mask is None else 1
+    table.mask[lane].fill_(-1)
     table.counts[lane] = 1
+
+
+def write_pages(table: LaneTable, sequence: Sequence) -> None:
+    """Give a lane the pages of its sequence."""
+    assert sequence.table is not None
+    table.pages[sequence.lane].fill_(-1)
+    table.pages[sequence.lane, : sequence.table.shape[1]] = sequence.table[0]
 
 
 def idle(table: LaneTable, lane: int) -> None:
     """Keep a lane out of every further round."""
     table.counts[lane] = 0
+
+
+def write_mask(table: LaneTable, sequence: Sequence) -> None:
+    """Set what the lane's next token may be, where the request restricts it. ValueError for a mask
+    of another form."""
+    if sequence.request.mask is not None:
+        words, own = sequence.request.mask(tuple(sequence.emitted)), table.mask[sequence.lane]
+        if words.dtype != own.dtype or words.shape != own.shape:
+            got = f"{words.dtype} {list(words.shape)}"
+            raise ValueError(f"mask: got {got}, want int32 {list(own.shape)}")
+        own.copy_(words)
 
 
 def _write_sampling(table: LaneTable, sequence: Sequence) -> None:

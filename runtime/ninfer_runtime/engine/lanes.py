@@ -20,11 +20,13 @@ class LaneTable:
     """State of the lanes between rounds, int32 unless noted, on the device.
 
     `tokens` [L, W] are the columns of the next round: the newest token, then drafts; `counts` [L]
-    the columns that are real (0: idle). `base` [L] counts the tokens whose state is committed,
+    the columns that are real (0: idle), `widths` [L]
+    how many there may be. `base` [L] counts the tokens whose state is committed,
     `shift` [L] is added to a token's index to give its rotary position, `remaining` [L] counts the
     tokens that may still come. `pages` [L, P]; `slots` [L]; `stops` [L, 16].
     `history` [L, V] counts generated tokens, `prompt` uint8 [L, V] marks those of the prompt;
-    `bias_ids` [L, 512] (-1: unused) and `bias_values` fp32 are added to logits.
+    `bias_ids` [L, 512] (-1: unused) and `bias_values` fp32 are added to logits;
+    `mask` [L, ceil(V / 32)] has a bit for every token that may come.
     """
 
     tokens: torch.Tensor
@@ -32,6 +34,7 @@ class LaneTable:
     base: torch.Tensor
     shift: torch.Tensor
     remaining: torch.Tensor
+    widths: torch.Tensor
     pages: torch.Tensor
     slots: torch.Tensor
     stops: torch.Tensor
@@ -41,10 +44,24 @@ class LaneTable:
     prompt: torch.Tensor
     bias_ids: torch.Tensor
     bias_values: torch.Tensor
+    mask: torch.Tensor
 
     def first(self, count: int) -> LaneTable:
         """Return the first `count` lanes, as views."""
-        return LaneTable(**{f.name: _first(getattr(self, f.name), count) for f in fields(self)})
+        return self._cut(slice(count))
+
+    def lane(self, number: int) -> LaneTable:
+        """Return one lane, as views."""
+        return self._cut(slice(number, number + 1))
+
+    def _cut(self, lanes: slice) -> LaneTable:
+        return LaneTable(**{f.name: _cut(getattr(self, f.name), lanes) for f in fields(self)})
+
+    @property
+    def planes(self) -> tuple[torch.Tensor, ...]:
+        """Every tensor that describes a sequence wherever it lies: all but `pages` and `slots`."""
+        parts = [getattr(self, f.name) for f in fields(self) if f.name not in ("pages", "slots")]
+        return tuple(tensor for part in parts for tensor in _tensors(part))
 
     @property
     def lanes(self) -> int:
@@ -55,10 +72,16 @@ class LaneTable:
         return self.tokens.shape[1]
 
 
-def _first(value: Any, count: int) -> Any:
+def _cut(value: Any, lanes: slice) -> Any:
     if isinstance(value, torch.Tensor):
-        return value[:count]
-    return type(value)(*(getattr(value, f.name)[:count] for f in fields(value)))
+        return value[lanes]
+    return type(value)(*(getattr(value, f.name)[lanes] for f in fields(value)))
+
+
+def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    return tuple(getattr(value, f.name) for f in fields(value))
 
 
 def allocate_lanes(settings: Settings, vocabulary: int) -> LaneTable:
@@ -79,6 +102,7 @@ def allocate_lanes(settings: Settings, vocabulary: int) -> LaneTable:
         base=integers(lanes),
         shift=integers(lanes),
         remaining=integers(lanes),
+        widths=integers(lanes, value=settings.width),
         pages=integers(lanes, most, value=-1),
         slots=torch.arange(lanes, dtype=torch.int32, device=device),
         stops=integers(lanes, MAX_STOP_IDS, value=-1),
@@ -88,4 +112,5 @@ def allocate_lanes(settings: Settings, vocabulary: int) -> LaneTable:
         prompt=torch.zeros(lanes, vocabulary, dtype=torch.uint8, device=device),
         bias_ids=integers(lanes, MAX_BIAS, value=-1),
         bias_values=torch.zeros(lanes, MAX_BIAS, dtype=torch.float32, device=device),
+        mask=integers(lanes, -(-vocabulary // 32), value=-1),
     )

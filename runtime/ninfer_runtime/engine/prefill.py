@@ -60,6 +60,7 @@ def run_chunk(
     )  # fmt: skip
     hidden = run_decoder(model.decoder, model.text, embedded[:-1].clone(), columns, state.decoder)
     state.decoder.recurrent.accepted[place.slot] = 0
+    state.decoder.recurrent.settled[place.slot] = 0
     if model.mtp is not None and state.mtp is not None:
         run_mtp(model.decoder, model.mtp, embedded[1:], hidden, columns, state.mtp)
     return hidden

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -50,7 +50,12 @@ class Media:
 @dataclass(frozen=True)
 class Request:
     """A tokenised prompt. `stops` are ids that end the answer; `logprobs` is how many of the most
-    likely tokens are wanted beside each, None for none at all."""
+    likely tokens are wanted beside each, None for none at all.
+
+    `mask`, given the tokens emitted so far, returns the tokens that may come next: int32
+    [ceil(V / 32)] on the CPU, bit t mod 32 of word t div 32 allows token t. It is called once for
+    every token, and the request's rounds have one column each.
+    """
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -58,6 +63,7 @@ class Request:
     stops: tuple[int, ...] = ()
     media: Media | None = None
     logprobs: int | None = None
+    mask: Callable[[tuple[int, ...]], torch.Tensor] | None = None
 
 
 STOP, LENGTH, ERROR, CANCELLED = "stop", "length", "error", "cancelled"

@@ -14,15 +14,17 @@ from ninfer_runtime.models.qwen3_5.columns import Columns
 from ninfer_runtime.models.qwen3_5.model import Model, ModelState
 from ninfer_runtime.models.qwen3_5.mtp import run_mtp
 from ninfer_runtime.models.qwen3_5.text import run_decoder
+from ninfer_runtime.state.recurrent import RecurrentState
 
 
 @dataclass(frozen=True)
 class RoundKind:
     """What a captured round can do: `wide` samples from more than 64 candidates, `penalised`
-    reads the history of the lanes."""
+    reads the history of the lanes, `masked` their masks."""
 
     wide: bool = False
     penalised: bool = False
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ class Emission:
 
 def run_round(model: Model, state: ModelState, table: LaneTable, kind: RoundKind) -> Emission:
     """Run one round and advance the lanes; nothing is read back to the host."""
-    columns = _columns(table)
+    columns = arrange_columns(table)
     x = model.embed(table.tokens.flatten())
     hidden = run_decoder(model.decoder, model.text, x, columns, state.decoder)
     logits = model.score(hidden)
-    if kind.penalised:
-        logits = _penalise(logits, table)
+    if kind.penalised or kind.masked:
+        logits = _penalise(logits, table, kind)
     candidates = select_candidates(logits)
     scores = logits.view(table.lanes, table.width, -1)
     verdict = accept_drafts(
@@ -54,7 +56,7 @@ def run_round(model: Model, state: ModelState, table: LaneTable, kind: RoundKind
     )  # fmt: skip
     emitted = _cut(verdict, table)
     chosen = scores.gather(2, verdict.tokens.long()[..., None]).squeeze(2)
-    _commit(state.decoder.recurrent.accepted, table, emitted)
+    _commit(state.decoder.recurrent, table, emitted)
     if kind.penalised:
         record_tokens(table.history, _numbers(table), verdict.tokens, emitted)
     _advance(table, verdict, emitted)
@@ -63,7 +65,8 @@ def run_round(model: Model, state: ModelState, table: LaneTable, kind: RoundKind
     return Emission(verdict.tokens, emitted, verdict.flags, candidates, chosen)
 
 
-def _columns(table: LaneTable) -> Columns:
+def arrange_columns(table: LaneTable) -> Columns:
+    """Return the columns of the next round."""
     offsets = torch.arange(table.width, dtype=torch.int32, device=table.base.device)
     positions = (table.base + table.shift)[:, None] + offsets
     return Columns(
@@ -76,14 +79,15 @@ def _numbers(table: LaneTable) -> torch.Tensor:
     return torch.arange(table.lanes, dtype=torch.int32, device=table.base.device)
 
 
-def _penalise(logits: torch.Tensor, table: LaneTable) -> torch.Tensor:
-    """Penalise every column by the lane's history and the drafts before it."""
+def _penalise(logits: torch.Tensor, table: LaneTable, kind: RoundKind) -> torch.Tensor:
+    """Penalise every column by the lane's history and the drafts before it, and mask it."""
     rows = _numbers(table).repeat_interleave(table.width)
     before = torch.ones(table.width, table.width - 1, device=logits.device).tril(-1).bool()
     drafts = torch.where(before, table.tokens[:, None, 1:], -1).flatten(0, 1)
+    masks = table.mask.repeat_interleave(table.width, 0) if kind.masked else None
     return apply_penalties(
         logits, rows, table.penalties, table.history, prompt=table.prompt, drafts=drafts.int(),
-        bias_ids=table.bias_ids, bias_values=table.bias_values,
+        bias_ids=table.bias_ids, bias_values=table.bias_values, mask=masks,
     )  # fmt: skip
 
 
@@ -104,10 +108,17 @@ def _cut(verdict: Verdict, table: LaneTable) -> torch.Tensor:
     return torch.minimum(torch.minimum(verdict.emitted, until), table.remaining).int()
 
 
-def _commit(accepted: torch.Tensor, table: LaneTable, emitted: torch.Tensor) -> None:
-    """Note how many columns of every lane's slot stay; slots of idle lanes keep what they have."""
-    slots = table.slots.long()
-    accepted.index_copy_(0, slots, torch.where(table.counts > 0, emitted, accepted[slots]))
+def _commit(recurrent: RecurrentState, table: LaneTable, emitted: torch.Tensor) -> None:
+    """Note how many columns of every lane's slot stay; slots of idle lanes keep what they have.
+
+    What this round folded into the state is no longer pending, and what the last round left is
+    settled.
+    """
+    slots, ran = table.slots.long(), table.counts > 0
+    accepted, settled = recurrent.accepted[slots], recurrent.settled[slots]
+    pending = accepted - settled
+    recurrent.accepted.index_copy_(0, slots, torch.where(ran, pending + emitted, accepted))
+    recurrent.settled.index_copy_(0, slots, torch.where(ran, pending, settled))
 
 
 def _advance(table: LaneTable, verdict: Verdict, emitted: torch.Tensor) -> None:
@@ -120,7 +131,7 @@ def _advance(table: LaneTable, verdict: Verdict, emitted: torch.Tensor) -> None:
     live = (emitted > 0) & ~stopped & (table.remaining > 0)
     table.tokens[:, :1] = newest
     # A column past the last token that may come is of no use, and its page may not be owned.
-    table.counts.copy_(torch.where(live, table.remaining.clamp(max=table.width), 0))
+    table.counts.copy_(torch.where(live, torch.minimum(table.remaining, table.widths), 0))
 
 
 def _draft(
@@ -141,7 +152,9 @@ def _draft(
     states = states.view(table.lanes, table.width, -1)
     newest = states.gather(1, last.expand(-1, -1, states.shape[-1])).squeeze(1)
     for step in range(1, table.width):
-        table.tokens[:, step] = model.propose(newest)
+        # A lane that emitted nothing keeps its drafts: a flagged one is looked at again.
+        drafts = torch.where(emitted > 0, model.propose(newest), table.tokens[:, step])
+        table.tokens[:, step] = drafts
         if step + 1 == table.width:
             break
         base = table.base + (step - 1)

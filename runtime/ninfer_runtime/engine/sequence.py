@@ -8,6 +8,7 @@ from enum import Enum
 import torch
 
 from ninfer_runtime.engine.request import Request
+from ninfer_runtime.state.snapshot import Snapshot
 
 
 class Phase(Enum):
@@ -21,7 +22,8 @@ class Phase(Enum):
 
 @dataclass
 class Sequence:
-    """One request under way. `prefilled` counts prompt tokens whose state is in the lane."""
+    """One request under way. `prefilled` counts prompt tokens whose state is in the lane; tokens
+    from `emitted[reach]` on can be taken back."""
 
     number: int
     request: Request
@@ -33,3 +35,18 @@ class Sequence:
     positions: torch.Tensor | None = None
     prefilled: int = 0
     emitted: list[int] = field(default_factory=list)
+    reach: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reach = len(self.emitted)
+
+
+@dataclass(frozen=True)
+class SavedSequence:
+    """A running request as it was at one moment: what the host knew, and its state."""
+
+    request: Request
+    max_tokens: int
+    positions: torch.Tensor
+    emitted: tuple[int, ...]
+    state: Snapshot

@@ -14,8 +14,8 @@ from ninfer_kernels.gated_delta import ReplayRecords, allocate_records
 class RecurrentLayer:
     """State of one layer over all slots.
 
-    `state` fp32 [S, nv, Dv, Dk]; `window` [S, 3 + W, C] holds raw projected columns, three of
-    history first; `records` are the updates of the newest columns that are not folded in yet.
+    `state` fp32 [S, nv, Dv, Dk]; `window` [S, 3 + 2 W, C] is a ring of raw projected columns, by
+    token position; `records` are the updates of the newest columns that are not folded in yet.
     """
 
     state: torch.Tensor
@@ -31,14 +31,17 @@ class RecurrentLayer:
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """Every layer's state; `accepted` int32 [S] counts the pending records of a slot."""
+    """Every layer's state. `accepted` int32 [S] counts the records of a slot that the written
+    state lacks, `settled` int32 [S] those of them that the last round did not leave."""
 
     layers: tuple[RecurrentLayer, ...]
     accepted: torch.Tensor
+    settled: torch.Tensor
 
     @property
     def planes(self) -> tuple[torch.Tensor, ...]:
-        return (*(plane for layer in self.layers for plane in layer.planes), self.accepted)
+        layers = (plane for layer in self.layers for plane in layer.planes)
+        return (*layers, self.accepted, self.settled)
 
     def reset(self, slot: int) -> None:
         """Empty a slot: the state before the first token. Poisoned values do not survive it."""
@@ -68,7 +71,7 @@ def allocate_recurrent(
     def allocate_layer() -> RecurrentLayer:
         return RecurrentLayer(
             torch.zeros(shape, dtype=torch.float32, device=device),
-            torch.zeros(slots, history + width, channels, dtype=dtype, device=device),
+            torch.zeros(slots, history + 2 * width, channels, dtype=dtype, device=device),
             allocate_records(
                 slots,
                 width,
@@ -82,5 +85,6 @@ def allocate_recurrent(
 
     return RecurrentState(
         tuple(allocate_layer() for _ in range(layers)),
+        torch.zeros(slots, dtype=torch.int32, device=device),
         torch.zeros(slots, dtype=torch.int32, device=device),
     )

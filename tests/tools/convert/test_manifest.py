@@ -142,14 +142,17 @@ def test_manifest_is_never_overwritten_unasked(folder, out, capsys):
     assert read(out)["artifact"]["sha256"] == sha256(out) != first
 
 
-def test_manifest_that_cannot_be_written_is_no_half_file(folder, out, monkeypatch):
-    """V-146: written last; the artifact is complete without it."""
+def test_artifact_whose_manifest_cannot_be_written_is_not_published(folder, out, monkeypatch):
+    """V-146 and V-170: all files or none, and the work is kept."""
 
     def fail(path, advance):
-        raise OSError(5, "Input/output error")
+        raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(manifest, "hash_file", fail)
-    with pytest.raises(NinferError, match="the artifact is complete, but its manifest was not"):
-        convert(folder, out, manifest=True)
-    assert open_artifact(out).version == 3
-    assert sorted(p.name for p in out.parent.iterdir()) == [NAME, f"{NAME}.conversion.json"]
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "hash_file", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            convert(folder, out, manifest=True)
+    assert [p for p in out.parent.iterdir() if p.is_file()] == []
+    assert convert(folder, out, manifest=True, resume=True) == 0
+    names = [NAME, f"{NAME}.conversion.json", FILE]
+    assert sorted(p.name for p in out.parent.iterdir()) == sorted(names)

@@ -150,7 +150,7 @@ def test_lines_past_64_mib_are_refused(tmp_path, tokenizer, monkeypatch):
 def test_what_is_no_file_is_refused(tmp_path, tokenizer, kind):
     """V-125."""
     path = tmp_path if kind == "folder" else tmp_path / "none.txt"
-    with pytest.raises(UsageError, match=r"no such file|is no file"):
+    with pytest.raises(UsageError, match=r"No such file|is no regular file"):
         count([path], tokenizer)
 
 

@@ -139,17 +139,36 @@ def test_source_that_changes_during_the_conversion_gives_no_artifact(folder, out
     assert [p for p in out.parent.iterdir() if p.is_file()] == []
 
 
-def test_interruption_after_publication_promises_no_resume(folder, out, monkeypatch, capsys):
-    """V-150: the artifact is complete, only digests are still to come."""
+def test_interruption_while_sources_are_hashed_is_resumed(folder, out, monkeypatch):
+    """V-150 and V-170: nothing has its name before the report is complete."""
 
     def stop(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SourceHashes, "finish", stop)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
+        patched.setattr(SourceHashes, "finish", stop)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            convert(folder, out)
+    assert "--resume" in stopped.value.__notes__[0]
+    assert [p for p in out.parent.iterdir() if p.is_file()] == []
+    assert convert(folder, out, resume=True) == 0
+    assert files_of(out)[WEIGHTS]["sha256"] == sha256(folder / WEIGHTS)
+
+
+def test_source_that_changes_while_it_is_hashed_gives_no_artifact(folder, out, monkeypatch):
+    """V-153: sources are looked at once more when all of them are hashed."""
+    join = SourceHashes.finish
+
+    def change(self):
+        self._thread.join(10)
+        flip_unsampled_bit(folder / WEIGHTS)
+        join(self)
+
+    monkeypatch.setattr(SourceHashes, "finish", change)
+    # All is allowed to be hashed, so that the thread ends without the change.
+    with pytest.raises(NinferError, match="changed while it was converted"):
         convert(folder, out)
-    told = capsys.readouterr().err
-    assert out.exists() and "the artifact is complete" in told and "--resume" not in told
+    assert [p for p in out.parent.iterdir() if p.is_file()] == []
 
 
 def test_digest_that_the_hub_states_is_taken(tmp_path):

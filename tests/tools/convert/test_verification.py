@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from builders.checkpoints import VOCAB_ROWS, build_checkpoint
-from builders.conversions import converted
+from builders.checkpoints import VOCAB_ROWS, build_checkpoint, tiny_geometry
+from builders.conversions import convert, converted
 from builders.stored_forms import FORMS, Stored
 from ninfer_formats import numeric_formats as nf
-from ninfer_formats.errors import NumericError
+from ninfer_formats.errors import ArtifactError, NumericError
 from ninfer_formats.layouts.rows import view_tensor
 from ninfer_formats.reader import open_artifact
 from ninfer_formats.tensors import decode_tensor, decode_view, encode_tensor, import_words
@@ -21,6 +22,7 @@ from ninfer_tools.convert import error_figures, verification
 from ninfer_tools.convert.error_bounds import bound_relative_error
 from ninfer_tools.convert.error_figures import ErrorSums
 from ninfer_tools.convert.nvfp4_rows import decode_nvfp4_rows
+from ninfer_tools.convert.request import Request, open_sources
 
 
 def verify(out, folder, capsys, **options):
@@ -86,8 +88,6 @@ def test_another_model_is_refused(tmp_path, capsys):
     out = tmp_path / "a.ninfer"
     converted(build_checkpoint().write(tmp_path / "m"), out)
     folder = build_checkpoint(moe=True).write(tmp_path / "n")
-    from ninfer_formats.errors import ArtifactError
-
     with pytest.raises(ArtifactError, match="does not have"):
         verify(out, folder, capsys)
 
@@ -119,7 +119,8 @@ def test_bounds_hold_for_hostile_values(format, kind):
 def recorded(out, folder, threads):
     """Return the record of every comparison, figures as Python prints them."""
     artifact = open_artifact(out)
-    found = verify_against._read_sources(artifact, str(folder), [])
+    opened = open_sources(Request({"base": str(folder)}, out), weights=True)
+    found = verify_against._find_sources(artifact, opened)
     assert found.sources is not None
     compared = verification.compare_parameters(artifact, found.sources.sources, threads=threads)
     return [item.as_record() for item in compared]
@@ -208,3 +209,62 @@ def test_illegal_nvfp4_words_are_refused_while_comparing():
 def test_products_are_summed_in_runs_that_no_library_splits():
     """V-134: the linear algebra library spreads longer products over threads of its own."""
     assert error_figures._RUN_VALUES < 10_000
+
+
+@pytest.mark.parametrize("word", [0x0001, 0x0240])
+def test_weights_too_small_for_their_format_are_within(tmp_path, capsys, word):
+    """V-74: FP8 stores rows of such values as zeros."""
+    tiny, out = build_checkpoint(), tmp_path / "a.ninfer"
+    tiny.tensors["model.language_model.layers.0.mlp.down_proj.weight"].words[:] = word
+    folder = tiny.write(tmp_path / "m")
+    converted(folder, out, profile="fp8")
+    code, record = verify(out, folder, capsys)
+    assert code == 0 and record["outside"] == []
+
+
+def test_damaged_parameters_are_named_and_hide_no_other(tmp_path, capsys):
+    """V-188: illegal words in two parameters, each with its name and the file that holds it."""
+    folder, out = build_checkpoint().write(tmp_path / "m"), tmp_path / "a.ninfer"
+    artifact = converted(folder, out, profile="groupwise-int")
+    broken = ["text/layers/0/mlp/down", "text/token_embedding"]
+    places = []
+    for name in broken:
+        tensor = artifact.parameter(name).parts[0].tensor
+        places += artifact.payload.extents(tensor.offset + tensor.bytes - 2, 2)
+    del artifact
+    with out.open("r+b") as file:
+        for place in places:
+            file.seek(place.offset)
+            file.write(b"\xff\xff")  # the last scale of a grouped integer tensor: a NaN
+    arguments = {"file": out, "against": str(folder), "sources": [], "max_directory_bytes": 1 << 28}
+    capsys.readouterr()
+    assert verify_against.run(json_output=True, **arguments) == 1
+    shown = capsys.readouterr()
+    record = json.loads(shown.out)
+    assert {item["parameter"] for item in record["damaged"]} == set(broken)
+    assert record["outside"] == [] and record["parameters"] == len(build_checkpoint().values)
+    for name in broken:
+        assert any(line.startswith(f"{out}: {name}: illegal ") for line in shown.err.splitlines())
+    assert verify_against.run(json_output=False, **arguments) == 1
+    assert "verdict: the others within, 2 damaged" in capsys.readouterr().out
+
+
+def test_artifact_of_another_vocabulary_is_of_another_model(tmp_path, capsys):
+    """V-190: its token ids are not blamed on the checkpoint."""
+    out = tmp_path / "a.ninfer"
+    converted(build_checkpoint().write(tmp_path / "m"), out)
+    small = replace(tiny_geometry(), text=replace(tiny_geometry().text, vocab_size=256))
+    folder = build_checkpoint(small).write(tmp_path / "n")
+    with pytest.raises(ArtifactError, match="of another model than the source") as refused:
+        verify(out, folder, capsys)
+    assert str(refused.value).startswith(f"{out}: text.vocab_size") and "320" in str(refused.value)
+
+
+def test_bad_file_of_an_option_is_called_by_its_own_name(tmp_path, capsys):
+    """V-190."""
+    path = tmp_path / "mine.json"
+    path.write_text("[]")
+    folder = build_checkpoint().write(tmp_path / "m")
+    options = {"resources": [f"generation_config.json={path}"]}
+    assert convert(folder, tmp_path / "a.ninfer", **options) == 1
+    assert capsys.readouterr().err.startswith(f"{path}: ")

@@ -24,7 +24,10 @@ from ninfer_runtime.models.qwen3_5.weights import (
     load_text,
 )
 from ninfer_runtime.state.recurrent import allocate_recurrent
+from ninfer_runtime.weights.load_record import LoadRecord
+from ninfer_runtime.weights.requantization import Requantization
 from ninfer_runtime.weights.source import WeightSource
+from ninfer_runtime.weights.staging import Progress
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,26 @@ class ModelState:
     decoder: DecoderState
     mtp: KVPages | None
 
+    @property
+    def caches(self) -> tuple[KVPages, ...]:
+        """Every cache; a page of a sequence is the same one in all of them."""
+        return self.decoder.kv if self.mtp is None else (*self.decoder.kv, self.mtp)
+
 
 def read_geometry(artifact: Artifact) -> ModelGeometry:
     """Return the geometry that the artifact's components describe."""
     return geometry_from_components({c.name: c.config for c in artifact.components.values()})
 
 
-def load_model(artifact: Artifact, geometry: ModelGeometry, settings: Settings) -> Model:
-    """Load the components that `settings` use."""
-    decoded = settings.device.type == "cpu"
-    source = WeightSource(artifact, settings.device, settings.dtype, decoded)
-    return Model(
+def load_model(
+    artifact: Artifact, geometry: ModelGeometry, settings: Settings, progress: Progress
+) -> tuple[Model, LoadRecord]:
+    """Load the components that `settings` use; `progress` takes counts of bytes read."""
+    source = WeightSource(
+        artifact, settings.device, settings.dtype, settings.decoded,
+        Requantization(settings.requantize, geometry.text.tie_word_embeddings),
+    )  # fmt: skip
+    model = Model(
         geometry,
         make_decoder(geometry.text, settings.device),
         load_text(source, geometry.text),
@@ -79,6 +91,7 @@ def load_model(artifact: Artifact, geometry: ModelGeometry, settings: Settings) 
         load_proposal(source) if settings.proposal_head else None,
         load_vision(source, geometry.vision) if settings.vision and geometry.vision else None,
     )
+    return model, source.load(progress)
 
 
 def allocate_state(geometry: ModelGeometry, settings: Settings, slots: int) -> ModelState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,8 @@ from ninfer_runtime.models.qwen3_5.weights import (
     TextWeights,
 )
 from ninfer_runtime.state.recurrent import RecurrentLayer, RecurrentState
+
+Watch = Callable[[int, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -54,24 +57,30 @@ def make_decoder(geometry: TextGeometry, device: torch.device) -> Decoder:
 
 
 def run_decoder(
-    decoder: Decoder, weights: TextWeights, x: torch.Tensor, columns: Columns, state: DecoderState
+    decoder: Decoder,
+    weights: TextWeights,
+    x: torch.Tensor,
+    columns: Columns,
+    state: DecoderState,
+    watch: Watch | None = None,
 ) -> torch.Tensor:
     """Return the hidden states [lanes * width, H] after the final norm.
 
-    `x` [lanes * width, H] holds the embeddings of the columns and is overwritten.
+    `x` [lanes * width, H] holds the embeddings of the columns and is overwritten. `watch` gets
+    every layer's number and output.
     """
     eps = decoder.geometry.rms_norm_eps
     caches, memories = iter(state.kv), iter(state.recurrent.layers)
     normed = rmsnorm(x, weights.layers[0].input_norm, eps, offset=True)
     following = [layer.input_norm for layer in weights.layers[1:]] + [weights.final_norm]
-    for layer, norm in zip(weights.layers, following, strict=True):
+    for index, (layer, norm) in enumerate(zip(weights.layers, following, strict=True)):
         if isinstance(layer.mixer, AttentionWeights):
             mixed = run_attention(decoder, layer.mixer, normed, columns, next(caches))
         else:
-            mixed = _run_gdn(
-                decoder, layer.mixer, normed, columns, next(memories), state.recurrent.accepted
-            )
+            mixed = _run_gdn(decoder, layer.mixer, normed, columns, next(memories), state.recurrent)
         normed = _run_feed_forward(decoder, layer, mixed, x, norm)
+        if watch is not None:
+            watch(index, x)
     return normed
 
 
@@ -146,7 +155,7 @@ def _run_gdn(
     normed: torch.Tensor,
     columns: Columns,
     memory: RecurrentLayer,
-    accepted: torch.Tensor,
+    recurrent: RecurrentState,
 ) -> torch.Tensor:
     sizes = decoder.geometry
     tokens, heads = normed.shape[0], sizes.linear_num_value_heads
@@ -157,18 +166,19 @@ def _run_gdn(
     gates = (a, b, weights.a_log, weights.dt_bias)
     if columns.prefill:
         mixed = causal_conv_prefill(
-            mixed, weights.convolution, memory.window, columns.slots, accepted
+            mixed, weights.convolution, memory.window, columns.slots, columns.base
         )
         mixed = gated_delta_prefill(
-            mixed, *gates, memory.state, memory.records, columns.slots, columns.base, accepted
-        )
+            mixed, *gates, memory.state, memory.records,
+            columns.slots, columns.base, recurrent.accepted,
+        )  # fmt: skip
     else:
         mixed = causal_conv_round(
-            mixed, weights.convolution, memory.window, columns.slots, columns.counts, accepted
+            mixed, weights.convolution, memory.window, columns.slots, columns.counts, columns.base
         )
         mixed = gated_delta_round(
             mixed, *gates, memory.state, memory.records,
-            columns.slots, columns.counts, columns.base, accepted,
+            columns.slots, columns.counts, columns.base, recurrent.accepted, recurrent.settled,
         )  # fmt: skip
     head_dim = sizes.linear_value_head_dim
     normal = gated_rmsnorm(

@@ -88,7 +88,7 @@ def _load_block(source: WeightSource, prefix: str) -> BlockWeights:
     return BlockWeights(
         Affine(source.vector(f"{prefix}/norm1_weight"), source.vector(f"{prefix}/norm1_bias")),
         source.matrices(*parts),
-        torch.cat([source.vector(f"{part}_bias") for part in parts]),
+        source.vectors(*(f"{part}_bias" for part in parts)),
         _load_projection(source, f"{prefix}/attention/output"),
         Affine(source.vector(f"{prefix}/norm2_weight"), source.vector(f"{prefix}/norm2_bias")),
         _load_projection(source, f"{prefix}/mlp/fc1"),

@@ -271,7 +271,7 @@ def test_options_that_contradict_each_other_are_refused(tmp_path, text, out):
     ):
         with pytest.raises(UsageError):
             convert(folder, out, **options)
-    with pytest.raises(UsageError, match="the output is the file of the calibration"):
+    with pytest.raises(UsageError, match="the output is the file of --calibrate"):
         convert(folder, text, calibrate=text, force=True)
     assert names(out.parent) == [] and text.read_text() == TEXT
 

@@ -84,7 +84,7 @@ def test_pieces_together_are_the_text(tmp_path):
 def test_texts_that_cannot_be_used_are_refused_in_one_line(tmp_path):
     """V-100."""
     assert "No such file" in refusal(tmp_path / "none.txt")
-    assert "cannot read" in refusal(tmp_path)
+    assert "no regular file" in refusal(tmp_path)
     assert "empty" in refusal(write(tmp_path, ""))
     assert "empty" in refusal(write(tmp_path, " \n\t\n"))
     assert "NUL" in refusal(write(tmp_path, b"a\0b"))

@@ -8,6 +8,9 @@ import pytest
 from builders.checkpoints import build_checkpoint, build_drafter
 from builders.stored_forms import Stored
 from ninfer_formats.errors import UsageError
+from ninfer_tools.convert.sources import resources
+from ninfer_tools.convert.sources.checkpoint import open_checkpoint
+from ninfer_tools.convert.sources.preflight import find_problems
 
 TEXT = "model.language_model."
 
@@ -220,7 +223,9 @@ def test_components_left_out_may_hold_anything(check):
     tiny.tensors["mtp.layers.0.strange.weight"] = Stored("I32", np.zeros(4, "<i4"))
     tiny.tensors["model.visual.strange"] = Stored("I32", np.zeros(4, "<i4"))
     found = check(tiny, components=["text"])
-    assert not found.problems and not found.sources.extra and not found.sources.ignored
+    assert not found.problems and not found.sources.extra and not found.sources.unplaced
+    strange = {"mtp.layers.0.strange.weight", "model.visual.strange"}
+    assert strange < set(found.sources.ignored)
 
 
 def test_all_problems_come_at_once(check):
@@ -254,3 +259,133 @@ def test_names_nobody_knows_are_usage_errors(check, options, expected):
     """S-73."""
     with pytest.raises(UsageError, match=expected):
         check(build_checkpoint(), **options)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+@pytest.mark.parametrize("section", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("place", ["text_config", "top"])
+def test_scaled_positions_are_refused_wherever_they_stand(check, section, place):
+    """S-80: beside sound rope_parameters too."""
+    tiny = build_checkpoint()
+    config = tiny.config["text_config"] if place == "text_config" else tiny.config
+    config[section] = {**config.get(section, {}), **YARN}
+    (text,) = texts(check(tiny))
+    assert f"{section}.rope_type" in text and "got yarn" in text
+
+
+def test_sections_of_positions_that_disagree_are_refused(check):
+    """S-80."""
+    tiny = build_checkpoint()
+    tiny.config["text_config"]["rope_scaling"] = {"type": "default", "rope_theta": 5e5}
+    (text,) = texts(check(tiny))
+    assert "rope_scaling.rope_theta" in text and "500000" in text and "10000000" in text
+    tiny.config["text_config"]["rope_scaling"] = {"type": "default"}
+    assert texts(check(tiny)) == []
+
+
+def test_scaled_positions_of_a_drafter_are_refused(check):
+    """S-80."""
+    drafter = build_drafter()
+    drafter.config["rope_scaling"] = YARN
+    (text,) = texts(check(build_checkpoint(), {"dflash2": drafter}))
+    assert "drafter config.json.rope_scaling.rope_type" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+        "model.language_model.layers.0.mlp.up_proj.lora_B.default.weight",
+        "model.language_model.layers.0.mlp.up_proj.base_layer.weight",
+        "lm_head.modules_to_save.default.weight",
+    ],
+)
+def test_adapter_that_is_not_merged_is_refused(check, name):
+    """S-81."""
+    tiny = build_checkpoint()
+    tiny.tensors[name] = Stored("BF16", np.zeros((8, 8), "<u2"))
+    (text,) = texts(check(tiny))
+    assert f"an adapter that is not merged: {name}" in text and "merge it into the weights" in text
+
+
+def test_tensors_of_no_component_are_listed_and_announced(check):
+    """S-82: and shown in a way that a terminal does not obey."""
+    tiny = build_checkpoint()
+    strange = ["LM_HEAD.weight", "model.\x1b[31m.weight", "thinker.visual.norm.weight"]
+    for name in strange:
+        tiny.tensors[name] = Stored("BF16", np.zeros(8, "<u2"))
+    found = check(tiny)
+    assert not found.problems and found.sources.ignored == tuple(sorted(strange))
+    (notice,) = [n for n in found.notices if "no known component" in n]
+    assert notice.startswith("3 tensors") and "LM_HEAD.weight" in notice and "\x1b" not in notice
+
+
+def test_more_active_experts_than_there_are_is_refused(check):
+    """S-83."""
+    tiny = build_checkpoint(moe=True)
+    tiny.config["text_config"]["num_experts_per_tok"] = 999
+    (text,) = texts(check(tiny))
+    assert "num_experts_per_tok" in text and "at most num_experts 4" in text
+
+
+def test_frontend_file_that_cannot_be_read_is_one_problem(tmp_path, monkeypatch):
+    """S-85."""
+    folder = build_checkpoint().write(tmp_path / "m")
+    monkeypatch.setattr(resources, "MAX_BYTES", (folder / "tokenizer.json").stat().st_size - 1)
+    found = find_problems({"base": open_checkpoint(folder)})
+    (text,) = texts(found)
+    assert "m/tokenizer.json: file is too large" in text
+
+
+def test_patch_size_that_is_a_text_is_shown_as_one(check):
+    """S-86."""
+    tiny = build_checkpoint()
+    tiny.resources["preprocessor_config.json"] = b'{"patch_size": "16"}'
+    (text,) = texts(check(tiny))
+    assert 'got "16", want 16' in text
+
+
+def test_ids_beyond_the_vocabulary_are_noted(check):
+    """S-87."""
+    tiny = build_checkpoint()
+    tiny.config["image_token_id"] = 320
+    tiny.config["text_config"]["eos_token_id"] = [319, 10**6]
+    tiny.resources["generation_config.json"] = b'{"eos_token_id": [1, -1], "pad_token_id": null}'
+    found = check(tiny)
+    assert not found.problems
+    assert [n for n in found.notices if "token ids are" in n] == [
+        "config.json says image_token_id 320, but token ids are 0 to 319",
+        "config.json.text_config says eos_token_id 1000000, but token ids are 0 to 319",
+        "generation_config.json says eos_token_id -1, but token ids are 0 to 319",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "fault"),
+    [
+        ("{% for %} broken {{", "line 1: "),
+        ("a\n{% endif %}", "line 2: "),
+        ("{% generation %}{{ x }}{% endgeneration %}{% for a in b %}{% break %}{% endfor %}", None),
+    ],
+)
+def test_template_that_does_not_compile_is_noted(check, template, fault):
+    """S-87."""
+    tiny = build_checkpoint()
+    tiny.resources["chat_template.jinja"] = template.encode()
+    found = check(tiny)
+    notices = [n for n in found.notices if "does not compile" in n]
+    assert not found.problems and len(notices) == (fault is not None)
+    assert all(f"chat_template.jinja does not compile: {fault}" in n for n in notices)
+
+
+@pytest.mark.parametrize(("divisor", "noted"), [(3e38, True), (1e33, False)])
+def test_global_scale_that_leaves_nothing_is_noted(check, divisor, noted):
+    """S-88."""
+    tiny = build_checkpoint(form="ct_nvfp4")
+    name = f"{TEXT}layers.1.mlp.down_proj.weight_global_scale"
+    tiny.tensors[name].words[:] = divisor
+    found = check(tiny)
+    notice = f"global scales that leave no weight above 1e-30: {name}"
+    assert not found.problems and any(n.endswith(notice) for n in found.notices) == noted

@@ -62,3 +62,14 @@ def test_impossible_header_length_says_what_to_do(tmp_path):
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
     line = next(x for x in lines(folder) if "not a safetensors file" in x)
     assert "a header of 18,446,744,073,709,551,615 bytes); download it again" in line
+
+
+def test_header_behind_a_space_is_called_so(tmp_path):
+    """S-10."""
+    folder = build_checkpoint().write(tmp_path / "m")
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little") + 1
+    path.write_bytes(length.to_bytes(8, "little") + b" " + raw[8:])
+    line = next(x for x in lines(folder) if "not a safetensors file" in x)
+    assert "got a header that begins with ' '" in line

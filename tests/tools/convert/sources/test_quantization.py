@@ -228,6 +228,33 @@ def test_weight_with_two_scales_is_refused(check):
 
 
 @pytest.mark.parametrize(
+    ("form", "stray"),
+    [
+        ("ct_nvfp4", "weight_scale_2"),
+        ("modelopt_nvfp4", "weight_global_scale"),
+        ("ct_nvfp4", "input_scale"),
+        ("modelopt_nvfp4", "input_global_scale"),
+        ("ct_nvfp4", "weight_scale_inv"),
+        ("ct_row", "weight_scale_2"),
+    ],
+)
+def test_weight_with_two_global_scales_is_refused(check, form, stray):
+    """S-84: which one counts nobody can tell."""
+    tiny = build_checkpoint(form=form)
+    tiny.tensors[f"{MODULE}.{stray}"] = Stored("F32", np.full((), 17, "<f4"))
+    (problem,) = check(tiny).problems
+    assert "weight has two scales" in str(problem) and stray in str(problem)
+
+
+def test_missing_codes_have_the_name_of_their_form(check):
+    """S-86."""
+    tiny = build_checkpoint(form="ct_nvfp4")
+    tiny.tensors.pop(f"{MODULE}.weight_packed")
+    (problem,) = check(tiny).problems
+    assert f"without {MODULE}.weight_packed" in str(problem)
+
+
+@pytest.mark.parametrize(
     ("part", "tensor"),
     [
         ("weight_scale", zeros("F8_E4M3", "u1", 128, 6)),

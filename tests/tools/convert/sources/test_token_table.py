@@ -9,6 +9,8 @@ import pytest
 from builders.checkpoints import TOKENS, VOCAB_ROWS, build_checkpoint
 from ninfer_tools.convert.sources.token_table import read_token_table
 
+PATHS = {name: f"x/{name}" for name in ("tokenizer.json", "tokenizer_config.json")}
+
 
 def files(vocab, added=(), decoder=None):
     tokens = [{"id": i, "content": text, "special": special} for i, text, special in added]
@@ -20,13 +22,13 @@ def files(vocab, added=(), decoder=None):
 
 
 def problems(resources, rows=10):
-    return [str(p) for p in read_token_table(resources, "x", rows).problems]
+    return [str(p) for p in read_token_table(resources, PATHS, rows).problems]
 
 
 def test_tokens_of_both_files_are_joined():
     """S-34, S-35: the config alone holds some tokens, and either may call one special."""
     table = read_token_table(
-        files({"a": 0, "b": 1}, [(2, "<x>", False)], {2: ("<x>", True), 3: ("<y>", True)}), "x", 4
+        files({"a": 0, "b": 1}, [(2, "<x>", False)], {2: ("<x>", True), 3: ("<y>", True)}), PATHS, 4
     )
     assert table.tokens == {0: "a", 1: "b", 2: "<x>", 3: "<y>"}
     assert table.special == {2, 3} and table.count == 4 and not table.problems
@@ -34,7 +36,7 @@ def test_tokens_of_both_files_are_joined():
 
 def test_official_files_are_whole():
     """S-35."""
-    table = read_token_table(build_checkpoint().resources, "x", VOCAB_ROWS)
+    table = read_token_table(build_checkpoint().resources, PATHS, VOCAB_ROWS)
     assert not table.problems
     assert sorted(table.tokens) == list(range(TOKENS)) and table.count == TOKENS
 

@@ -1,0 +1,1 @@
+"""One generation from the command line, or a conversation of them."""

@@ -1,0 +1,1 @@
+"""Text, messages and media to token ids and patches, and back."""
