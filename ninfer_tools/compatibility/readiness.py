@@ -1,4 +1,4 @@
-"""The verdict of this release: can it read, verify and migrate the artifact."""
+"""The verdict of this release: can it read, verify, migrate and run the artifact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ninfer_tools.compatibility.tensor_rules import check_tensors
 from ninfer_tools.compatibility.verdict import REASON, Finding, notice, refuse
 
 THIS = "this"
-_MEANING = "this release can read, verify and migrate it"
+_MEANING = "this release can read, verify, migrate and run it"
 
 
 def check_readiness(artifact: Artifact) -> Iterator[Finding]:

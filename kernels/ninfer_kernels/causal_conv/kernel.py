@@ -220,7 +220,7 @@ def _compile(name: str, kernel: Any, dtype: str, **constants: int) -> Compilatio
         constants=constants,
         divisible=divisible,
         num_warps=4 if name == "prefill" else 2,
-        max_registers=96,
+        max_registers=128,
     )
 
 

@@ -20,7 +20,7 @@ def test_compatible_file_gives_one_line_and_code_0(tmp_path):
     assert result.exit_code == 0
     first, *notes = result.stdout.splitlines()
     assert first == f"{tmp_path}/m.ninfer: can be loaded by this release"
-    assert "  note: this release can read, verify and migrate it" in notes
+    assert "  note: this release can read, verify, migrate and run it" in notes
     assert "way out" not in result.stdout
 
 
