@@ -18,17 +18,6 @@ ROOT = Path(__file__).parents[3]
 NAMES = ["a.ninfer", "a.ninfer.conversion.json"]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return build_checkpoint().write(tmp_path / "m")
-
-
-@pytest.fixture
-def out(tmp_path):
-    (tmp_path / "o").mkdir()
-    return tmp_path / "o" / "a.ninfer"
-
-
 def run_unread(*arguments, both=False):
     """Run with standard output (and standard error) a pipe whose other end is closed."""
     process = subprocess.Popen(

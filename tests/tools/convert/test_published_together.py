@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from builders.checkpoints import build_checkpoint
 from builders.conversions import convert, read_report
 from ninfer_formats.errors import UsageError
 from ninfer_tools.convert import workplace
@@ -35,17 +34,6 @@ def place_or_die(self, name):
 ResumablePublication._place = place_or_die
 convert(Path({folder!r}), Path({out!r}), manifest=True, force={force})
 """
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return build_checkpoint().write(tmp_path / "m")
-
-
-@pytest.fixture
-def out(tmp_path):
-    (tmp_path / "o").mkdir()
-    return tmp_path / "o" / NAME
 
 
 def kill(folder, out, name, after=False, force=False):

@@ -8,7 +8,6 @@ import zlib
 
 import pytest
 
-from builders.checkpoints import build_checkpoint
 from builders.conversions import convert
 from ninfer_formats.errors import UsageError
 from ninfer_tools.convert import execution, workplace
@@ -17,17 +16,6 @@ from ninfer_tools.convert.written_runs import WrittenRuns, is_kept
 
 WORK = ".a.ninfer.ninfer-convert"
 OBJECTS = 9
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return build_checkpoint().write(tmp_path / "m")
-
-
-@pytest.fixture
-def out(tmp_path):
-    (tmp_path / "o").mkdir()
-    return tmp_path / "o" / "a.ninfer"
 
 
 def interrupt(monkeypatch, folder, out, **options):

@@ -44,17 +44,6 @@ convert(Path({folder!r}), Path({out!r}))
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return build_checkpoint().write(tmp_path / "m")
-
-
-@pytest.fixture
-def out(tmp_path):
-    (tmp_path / "o").mkdir()
-    return tmp_path / "o" / "a.ninfer"
-
-
 def kill(folder, out, hashed):
     program = KILLED.format(root=str(ROOT), folder=str(folder), out=str(out), hashed=hashed)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
