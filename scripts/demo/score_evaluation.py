@@ -15,6 +15,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,23 @@ class Scorer:
     """One model in one dtype, with its processor and its drafter."""
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
-        from transformers import AutoModelForImageTextToText, AutoProcessor
+        from transformers import AutoModelForImageTextToText, AutoTokenizer
 
         kind = getattr(torch, dtype)
         model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=kind)
         self.model = model.to(device).eval()
-        self.processor: Any = AutoProcessor.from_pretrained(folder)
-        self.tokenizer = self.processor.tokenizer
+        self.folder = folder
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         mtp = load_mtp(folder, model.config, device, kind)
         self.drafter = MtpDrafter(self.model, mtp)
         self.device = device
+
+    @cached_property
+    def processor(self) -> Any:
+        """Text, images and videos to inputs; it needs torchvision, which text alone does not."""
+        from transformers import AutoProcessor
+
+        return AutoProcessor.from_pretrained(self.folder)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)

@@ -20,6 +20,8 @@ from ninfer_kernels.compilation import Compilation
 from ninfer_kernels.sampling.parameters import (
     BLOCK,
     CANDIDATES,
+    LEAST_TEMPERATURE,
+    MOST_TEMPERATURE,
     Candidates,
     CandidateWorkspace,
     SamplingParameters,
@@ -27,6 +29,8 @@ from ninfer_kernels.sampling.parameters import (
 
 # Below the key of every token.
 LAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
+LEAST = tl.constexpr(LEAST_TEMPERATURE)
+MOST = tl.constexpr(MOST_TEMPERATURE)
 
 
 @triton.jit
@@ -122,7 +126,8 @@ def kept_weights(b_x, o_k, temperature, top_k, top_p, min_p):
     """w of candidates in order, 0 for what the filters drop; see `reference.kept_weights`."""
     greedy = temperature <= 0.0
     first = tl.max(b_x, 0)
-    b_w = tl.exp((b_x - first) / tl.where(greedy, 1.0, temperature))
+    divisor = tl.minimum(tl.maximum(temperature, LEAST), MOST)
+    b_w = tl.exp((b_x - first) / tl.where(greedy, 1.0, divisor))
     limit = tl.where(greedy, 1, top_k)
     b_w = tl.where((o_k < limit) | (limit <= 0), b_w, 0.0)
     b_before = tl.cumsum(b_w, 0) - b_w

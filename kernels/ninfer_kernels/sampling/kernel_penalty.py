@@ -43,6 +43,7 @@ def penalty_kernel(
     o_v = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     m_v = o_v < V
     b_x = tl.load(logits_ptr + i_r * stride_row + o_v, m_v, 0.0).to(tl.float32)
+    m_excluded = b_x == float("-inf")
     b_count = tl.load(counts_ptr + i_l * V + o_v, m_v, 0)
     for i in range(E):
         b_count += (o_v == tl.load(drafts_ptr + i_r * E + i)).to(tl.int32)
@@ -55,6 +56,7 @@ def penalty_kernel(
     b_x = tl.where(m_known, b_repeated, b_x)
     b_x -= tl.load(frequency_ptr + i_l) * b_count.to(tl.float32)
     b_x -= tl.where(m_seen, tl.load(presence_ptr + i_l), 0.0)
+    b_x = tl.where(m_excluded, float("-inf"), b_x)
     if HAS_MASK:
         b_word = tl.load(mask_ptr + i_r * tl.cdiv(V, 32) + (o_v >> 5), m_v, 0)
         b_x = tl.where(((b_word >> (o_v & 31)) & 1) != 0, b_x, float("-inf"))
@@ -63,9 +65,9 @@ def penalty_kernel(
 
 @triton.jit
 def bias_kernel(
-    lanes_ptr, bias_ids_ptr, bias_values_ptr, out_ptr, B, out_stride_row, BLOCK: tl.constexpr
+    lanes_ptr, bias_ids_ptr, bias_values_ptr, out_ptr, V, B, out_stride_row, BLOCK: tl.constexpr
 ):
-    """Runs after the mask: a finite bias leaves -inf as it is, so the order is kept."""
+    """Runs after the mask: -inf stays -inf whatever is added, so the order is kept."""
     i_r = tl.program_id(0).to(tl.int64)
     i_l = tl.load(lanes_ptr + i_r).to(tl.int64)
     for i in range(0, B, BLOCK):
@@ -73,7 +75,9 @@ def bias_kernel(
         b_id = tl.load(bias_ids_ptr + i_l * B + o_b, o_b < B, -1)
         b_bias = tl.load(bias_values_ptr + i_l * B + o_b, o_b < B, 0.0)
         p_out = out_ptr + i_r * out_stride_row + b_id
-        tl.store(p_out, tl.load(p_out, b_id >= 0, 0.0) + b_bias, b_id >= 0)
+        m_b = (b_id >= 0) & (b_id < V)
+        b_x = tl.load(p_out, m_b, 0.0)
+        tl.store(p_out, b_x + b_bias, m_b & (b_x != float("-inf")))
 
 
 @triton.jit
@@ -81,7 +85,8 @@ def count_kernel(counts_ptr, lanes_ptr, tokens_ptr, emitted_ptr, V, W):
     i_l = tl.program_id(0)
     p_counts = counts_ptr + tl.load(lanes_ptr + i_l).to(tl.int64) * V
     for i in range(tl.load(emitted_ptr + i_l)):
-        tl.atomic_add(p_counts + tl.load(tokens_ptr + i_l * W + i), 1)
+        token = tl.load(tokens_ptr + i_l * W + i)
+        tl.atomic_add(p_counts + token, 1, mask=(token >= 0) & (token < V))
 
 
 def launch_penalties(
@@ -119,8 +124,9 @@ def launch_penalties(
     )
     if bias_ids is not None and bias_values is not None:
         bias_kernel[(rows,)](
-            lanes, bias_ids, bias_values, out, bias_ids.shape[1], out.stride(0), BLOCK=128
-        )
+            lanes, bias_ids, bias_values, out, vocabulary, bias_ids.shape[1], out.stride(0),
+            BLOCK=128,
+        )  # fmt: skip
     return out
 
 

@@ -8,6 +8,14 @@ import torch
 
 from ninfer_kernels.launch import TRITON, choose_backend
 from ninfer_kernels.sampling import reference, reference_penalty
+from ninfer_kernels.sampling.checks import (
+    check_candidates,
+    check_history,
+    check_logits,
+    check_penalties,
+    check_tensor,
+    check_workspace,
+)
 from ninfer_kernels.sampling.parameters import (
     CANDIDATES,
     Candidates,
@@ -33,10 +41,14 @@ def select_candidates(
     sets NOT_FINITE. `count`, 1 to 64, is what the rows need: 1 if all are greedy, else their
     largest top_k; the remaining places stay empty. Raises ValueError.
     """
-    _check_logits(logits)
+    check_logits(logits)
     if not 1 <= count <= CANDIDATES:
         raise ValueError(f"count: got {count}, want 1 to {CANDIDATES}")
     rows, vocabulary = logits.shape
+    if out is not None:
+        check_candidates(out, rows, logits.device)
+    if workspace is not None:
+        check_workspace(workspace, rows, vocabulary)
     if choose_backend(logits, backend) == TRITON:
         from ninfer_kernels.sampling import kernel
 
@@ -71,13 +83,14 @@ def choose_tokens(
     the candidates decides; a row that breaks the promise is flagged NOT_NARROW. A row's token is
     the same with either value and whatever rows stand beside it. Raises ValueError.
     """
-    _check_logits(logits)
+    check_logits(logits)
     rows = logits.shape[0]
     parameters.check(rows)
-    _check_rows("position", position, torch.int32, rows)
+    check_tensor("position", position, torch.int32, (rows,), logits.device)
     chosen = choose_backend(logits, backend)
     if candidates is None:
         candidates = select_candidates(logits, backend=chosen)
+    check_candidates(candidates, rows, logits.device)
     out = _prepare("out", out, rows, logits.device)
     flags = _prepare("flags", flags, rows, logits.device)
     if chosen == TRITON:
@@ -105,10 +118,12 @@ def candidate_probabilities(
     They are exact for rows that are greedy or have top_k in 1..64, as `parameters.limit` makes
     them; with it they are the q a draft was drawn from. Other rows are cut at 64 candidates.
     """
-    shape = candidates.ids.shape
+    shape, device = tuple(candidates.ids.shape), candidates.ids.device
+    check_candidates(candidates, shape[0], device)
     parameters.check(shape[0])
     if out is None:
-        out = torch.empty(shape, dtype=torch.float32, device=candidates.ids.device)
+        out = torch.empty(shape, dtype=torch.float32, device=device)
+    check_tensor("out", out, torch.float32, shape, device)
     if choose_backend(candidates.ids, backend) == TRITON:
         from ninfer_kernels.sampling import kernel
 
@@ -135,28 +150,23 @@ def apply_penalties(
 
     logits [R, V]; lanes int32 [R]: whose history a row has. Per lane: penalties [n], counts
     int32 [n, V] of generated tokens, prompt uint8 [n, V] (not 0: occurs in the prompt), bias_ids
-    int32 [n, B] (negative: none, no id twice) with bias_values fp32 [n, B]. Per row: drafts int32
-    [R, E], drafted tokens before the row's column (negative: none), counted as generated; mask
-    int32 [R, ceil(V / 32)], bit t mod 32 of word t div 32 allows token t.
-    Order: repetition, frequency, presence, bias, mask. Raises ValueError.
+    int32 [n, B] (no id twice) with bias_values fp32 [n, B]. Per row: drafts int32 [R, E], drafted
+    tokens before the row's column, counted as generated; mask int32 [R, ceil(V / 32)], bit t mod
+    32 of word t div 32 allows token t. Ids outside 0..V-1 are none.
+    Order: repetition, frequency, presence, bias, mask; -inf stays -inf. Raises ValueError.
     """
-    _check_logits(logits)
+    check_logits(logits)
     rows, vocabulary = logits.shape
-    _check_rows("lanes", lanes, torch.int32, rows)
-    if counts.dtype != torch.int32 or counts.dim() != 2 or counts.shape[1] != vocabulary:
-        raise ValueError(f"counts: got {tuple(counts.shape)}, want int32 [lanes, {vocabulary}]")
-    if (bias_ids is None) != (bias_values is None):
-        raise ValueError("bias: got one of bias_ids and bias_values, want both or none")
-    words = -(-vocabulary // 32)
-    if mask is not None and (mask.dtype != torch.int32 or tuple(mask.shape) != (rows, words)):
-        raise ValueError(f"mask: got {tuple(mask.shape)}, want int32 [{rows}, {words}]")
-    if drafts is not None and (drafts.dtype != torch.int32 or drafts.shape[0] != rows):
-        raise ValueError(f"drafts: got {tuple(drafts.shape)}, want int32 [{rows}, E]")
+    check_tensor("lanes", lanes, torch.int32, (rows,), logits.device)
+    known = counts.shape[0] if counts.dim() else 0
+    check_tensor("counts", counts, torch.int32, (known, vocabulary), logits.device)
+    check_penalties(penalties, known, logits.device)
+    optional = (prompt, drafts, bias_ids, bias_values, mask)
+    check_history(logits, known, *optional)
     if out is None:
         out = torch.empty(rows, vocabulary, dtype=torch.float32, device=logits.device)
-    if out.dtype != torch.float32 or out.shape != logits.shape:
+    if out.dtype != torch.float32 or out.shape != logits.shape or out.stride(1) != 1:
         raise ValueError(f"out: got {out.dtype} {tuple(out.shape)}, want fp32 {(rows, vocabulary)}")
-    optional = (prompt, drafts, bias_ids, bias_values, mask)
     if choose_backend(logits, backend) == TRITON:
         from ninfer_kernels.sampling import kernel_penalty
 
@@ -174,10 +184,17 @@ def record_tokens(
 ) -> None:
     """Add the first emitted[l] tokens of row l to counts[lanes[l]], in place.
 
-    counts int32 [n, V]; lanes int32 [L]; tokens int32 [L, W]; emitted int32 [L].
+    counts int32 [n, V]; lanes int32 [L]; tokens int32 [L, W], those outside 0..V-1 are skipped;
+    emitted int32 [L], at most W. Raises ValueError.
     """
-    _check_rows("lanes", lanes, torch.int32, tokens.shape[0])
-    _check_rows("emitted", emitted, torch.int32, tokens.shape[0])
+    if counts.dim() != 2 or tokens.dim() != 2:
+        got = f"{tuple(counts.shape)} and {tuple(tokens.shape)}"
+        raise ValueError(f"counts and tokens: got {got}, want [lanes, V] and [L, W]")
+    device = counts.device
+    check_tensor("counts", counts, torch.int32, tuple(counts.shape), device)
+    check_tensor("tokens", tokens, torch.int32, tuple(tokens.shape), device)
+    check_tensor("lanes", lanes, torch.int32, (tokens.shape[0],), device)
+    check_tensor("emitted", emitted, torch.int32, (tokens.shape[0],), device)
     if choose_backend(counts, backend) == TRITON:
         from ninfer_kernels.sampling import kernel_penalty
 
@@ -186,20 +203,10 @@ def record_tokens(
     reference_penalty.add_counts(counts, lanes, tokens, emitted)
 
 
-def _check_logits(logits: torch.Tensor) -> None:
-    if logits.dim() != 2 or logits.stride(1) != 1 or not logits.is_floating_point():
-        raise ValueError(f"logits: got {logits.dtype} {tuple(logits.shape)}, want floats [R, V]")
-
-
-def _check_rows(name: str, tensor: torch.Tensor, dtype: torch.dtype, rows: int) -> None:
-    if tensor.dtype != dtype or tuple(tensor.shape) != (rows,):
-        raise ValueError(f"{name}: got {tensor.dtype} {tuple(tensor.shape)}, want {dtype} [{rows}]")
-
-
 def _prepare(
     name: str, tensor: torch.Tensor | None, rows: int, device: torch.device
 ) -> torch.Tensor:
     if tensor is None:
         return torch.empty(rows, dtype=torch.int32, device=device)
-    _check_rows(name, tensor, torch.int32, rows)
+    check_tensor(name, tensor, torch.int32, (rows,), device)
     return tensor

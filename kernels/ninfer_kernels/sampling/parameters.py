@@ -9,6 +9,9 @@ import torch
 # Rows that need no more than the first candidates are narrow; others read the whole row again.
 CANDIDATES = 64
 
+# Temperatures are taken as between these: beyond, the quotient of zero or -inf would be NaN.
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 2.0**-126, 2.0**127
+
 # Purposes of random numbers: streams that never share a counter.
 SAMPLE, ACCEPT, RESAMPLE, DRAFT = 0, 1, 2, 3
 
@@ -47,7 +50,12 @@ class SamplingParameters:
         return SamplingParameters(*(getattr(self, field.name)[index] for field in fields(self)))
 
     def limit(self, count: int) -> SamplingParameters:
-        """Return parameters that keep at most `count` tokens, 1 to 64: a draft's sparse q."""
+        """Return parameters that keep at most `count` tokens, 1 to 64: a draft's sparse q.
+
+        Raises ValueError for another count.
+        """
+        if not 1 <= count <= CANDIDATES:
+            raise ValueError(f"count: got {count}, want 1 to {CANDIDATES}")
         top_k = torch.where(self.top_k <= 0, count, self.top_k.clamp(max=count))
         return replace(self, top_k=top_k.to(torch.int32))
 

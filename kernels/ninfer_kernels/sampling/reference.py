@@ -11,6 +11,8 @@ import torch
 
 from ninfer_kernels.sampling.parameters import (
     CANDIDATES,
+    LEAST_TEMPERATURE,
+    MOST_TEMPERATURE,
     NOT_FINITE,
     NOT_NARROW,
     Candidates,
@@ -43,6 +45,8 @@ def split_keys(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def find_candidates(logits: torch.Tensor, wanted: int) -> Candidates:
     """Define `select_candidates`."""
     values = logits.float()
+    broken = torch.isnan(values) | (values == float("inf"))
+    values = values.masked_fill(broken, float("-inf"))
     rows, vocabulary = values.shape
     count = min(wanted, vocabulary)
     keys = torch.topk(order_keys(values), count, dim=1).values
@@ -50,9 +54,8 @@ def find_candidates(logits: torch.Tensor, wanted: int) -> Candidates:
     best = torch.full(ids.shape, float("-inf"), device=values.device)
     some_ids, some_logits = split_keys(keys)
     ids[:, :count], best[:, :count] = some_ids.int(), some_logits
-    broken = (torch.isnan(values) | (values == float("inf"))).any(1)
-    broken = broken | (values.amax(1) == float("-inf"))
-    return Candidates(ids, best, torch.logsumexp(values, 1), broken.int() * NOT_FINITE)
+    flagged = broken.any(1) | (values.amax(1) == float("-inf"))
+    return Candidates(ids, best, torch.logsumexp(values, 1), flagged.int() * NOT_FINITE)
 
 
 def kept_weights(ordered: torch.Tensor, parameters: SamplingParameters) -> torch.Tensor:
@@ -62,15 +65,18 @@ def kept_weights(ordered: torch.Tensor, parameters: SamplingParameters) -> torch
     """
     temperature = parameters.temperature[:, None]
     greedy = temperature <= 0
+    divisor = temperature.clamp(LEAST_TEMPERATURE, MOST_TEMPERATURE)
     # Subtracting first: a tiny temperature cannot make infinities of both terms.
-    scaled = (ordered - ordered[:, :1]) / torch.where(greedy, 1.0, temperature)
+    scaled = (ordered - ordered[:, :1]) / torch.where(greedy, 1.0, divisor)
     weights = torch.exp(scaled)
     place = torch.arange(ordered.shape[1], device=ordered.device)
     top_k = torch.where(greedy[:, 0], 1, parameters.top_k)[:, None]
     weights = torch.where((place < top_k) | (top_k <= 0), weights, 0.0)
-    before = weights.cumsum(1) - weights
+    # Sums of a whole vocabulary in float32 would move the edge by many tokens.
+    until = weights.double().cumsum(1)
+    before, total = (until - weights).float(), until[:, -1:].float()
     top_p = parameters.top_p[:, None]
-    within = (before < top_p * weights.sum(1, keepdim=True)) | (top_p >= 1)
+    within = (before < top_p * total) | (top_p >= 1)
     likely = weights >= parameters.min_p[:, None]
     # The first token stays whatever top_p and min_p say.
     return torch.where((within & likely) | (place == 0), weights, 0.0)

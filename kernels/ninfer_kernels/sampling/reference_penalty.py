@@ -8,9 +8,15 @@ from ninfer_kernels.sampling.parameters import Penalties
 
 
 def count_drafts(drafts: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Return int32 [R, V]: how often each token occurs in drafts [R, E]; negative ones do not."""
+    """Return int32 [R, V]: how often each token occurs in drafts [R, E]; no other number does."""
     counts = torch.zeros(drafts.shape[0], vocabulary, dtype=torch.int32, device=drafts.device)
-    return counts.scatter_add(1, drafts.clamp(min=0).long(), (drafts >= 0).int())
+    index, real = _split_ids(drafts, vocabulary)
+    return counts.scatter_add(1, index, real.int())
+
+
+def _split_ids(ids: torch.Tensor, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids as legal int64 indices, and which of them name a token."""
+    return ids.clamp(0, vocabulary - 1).long(), (ids >= 0) & (ids < vocabulary)
 
 
 def unpack_mask(mask: torch.Tensor, vocabulary: int) -> torch.Tensor:
@@ -45,9 +51,11 @@ def penalise(
     values = torch.where(known, repeated, values)
     values = values - penalties.frequency[lane, None] * count
     values = values - torch.where(seen, penalties.presence[lane, None], 0.0)
+    values = torch.where(logits == float("-inf"), float("-inf"), values)
     if bias_ids is not None and bias_values is not None:
-        amounts = torch.where(bias_ids[lane] >= 0, bias_values[lane], 0.0)
-        values = values.scatter_add(1, bias_ids[lane].clamp(min=0).long(), amounts)
+        index, real = _split_ids(bias_ids[lane], vocabulary)
+        biased = values.scatter_add(1, index, torch.where(real, bias_values[lane], 0.0))
+        values = torch.where(values == float("-inf"), float("-inf"), biased)
     if mask is not None:
         values = values.masked_fill(~unpack_mask(mask, vocabulary), float("-inf"))
     return out.copy_(values)
@@ -57,7 +65,8 @@ def add_counts(
     counts: torch.Tensor, lanes: torch.Tensor, tokens: torch.Tensor, emitted: torch.Tensor
 ) -> None:
     """Define `record_tokens`."""
-    real = torch.arange(tokens.shape[1], device=tokens.device) < emitted[:, None]
+    index, known = _split_ids(tokens, counts.shape[1])
+    real = known & (torch.arange(tokens.shape[1], device=tokens.device) < emitted[:, None])
     rows = lanes.long()[:, None].expand_as(tokens)[real]
     values = torch.ones(rows.shape, dtype=counts.dtype, device=counts.device)
-    counts.index_put_((rows, tokens[real].long()), values, accumulate=True)
+    counts.index_put_((rows, index[real]), values, accumulate=True)

@@ -1,4 +1,4 @@
-"""The command: exit codes, text and JSON. specs/engines.md, E-1 and E-3."""
+"""The command: exit codes, text and JSON. specs/other-engines.md, E-1 and E-3."""
 
 import json
 

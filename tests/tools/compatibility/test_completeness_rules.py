@@ -1,4 +1,4 @@
-"""Version 3 components, parameters, uses and parts: specs/engines.md, section 5."""
+"""Version 3 components, parameters, uses and parts: specs/other-engines.md, section 5."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Container versions against engines: specs/engines.md, section 2."""
+"""Container versions against engines: specs/other-engines.md, section 2."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""The table of engines and the shape of a verdict: specs/engines.md, section 1."""
+"""The table of engines and the shape of a verdict: specs/other-engines.md, section 1."""
 
 import pytest
 

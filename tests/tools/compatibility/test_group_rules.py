@@ -1,4 +1,4 @@
-"""Missing, partial, unknown and absent groups: specs/engines.md, section 3."""
+"""Missing, partial, unknown and absent groups: specs/other-engines.md, section 3."""
 
 import pytest
 

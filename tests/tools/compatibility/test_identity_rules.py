@@ -1,4 +1,4 @@
-"""Identities, shared identities and descriptors: specs/engines.md, section 3."""
+"""Identities, shared identities and descriptors: specs/other-engines.md, section 3."""
 
 import pytest
 

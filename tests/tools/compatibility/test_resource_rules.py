@@ -1,4 +1,4 @@
-"""Frontend files and published sizes: specs/engines.md, section 6."""
+"""Frontend files and published sizes: specs/other-engines.md, section 6."""
 
 import os
 

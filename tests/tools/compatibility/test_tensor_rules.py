@@ -1,4 +1,4 @@
-"""Formats, layouts and late checks: specs/engines.md, section 4."""
+"""Formats, layouts and late checks: specs/other-engines.md, section 4."""
 
 import pytest
 

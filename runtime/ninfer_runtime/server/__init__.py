@@ -1,0 +1,1 @@
+"""The HTTP server: three dialects over one resident engine."""
