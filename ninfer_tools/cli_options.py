@@ -72,8 +72,8 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         messages: Annotated[
             Path | None,
             typer.Option(
-                help="Answer a conversation: a list of messages, or an object with messages and "
-                "tools.",
+                help="Answer a conversation: a list of messages, or a request with messages, "
+                "tools and parameters, which count more than these options.",
                 metavar="FILE.json",
             ),
         ] = None,
@@ -94,6 +94,10 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             ),
         ] = None,
         max_new: Annotated[int | None, _number("Most tokens of an answer.", 1)] = None,
+        stop: Annotated[
+            list[str] | None,
+            typer.Option(help="End the answer before this text; up to 4.", metavar="TEXT"),
+        ] = None,
         thinking: Annotated[
             bool | None,
             typer.Option("--thinking/--no-thinking", help="Think first; the model decides."),
@@ -111,9 +115,24 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         presence_penalty: Annotated[float | None, _number("Off tokens that were used.")] = None,
         frequency_penalty: Annotated[float | None, _number("Off tokens, for each use.")] = None,
         repetition_penalty: Annotated[float | None, _number("Divides used tokens.")] = None,
+        logit_bias: Annotated[
+            list[str] | None,
+            typer.Option(help="Add to the logit of a token; -inf forbids it.", metavar="ID=VALUE"),
+        ] = None,
         seed: Annotated[int | None, _number("Same seed, same answer.")] = None,
+        top_logprobs: Annotated[
+            int | None,
+            typer.Option(
+                help="With --json: log probabilities, and of so many other tokens.", min=0, max=64
+            ),
+        ] = None,
         spec: Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")] = None,
-        draft_tokens: Annotated[int, typer.Option(help="Drafts of a round.", min=1, max=15)] = 3,
+        draft_tokens: Annotated[
+            int | None,
+            typer.Option(
+                help="Drafts of a round, 3 by default.", min=1, max=15, show_default=False
+            ),
+        ] = None,
         lm_head_draft: Annotated[
             bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
         ] = False,
@@ -123,9 +142,10 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             int | None, _number("Tokens of prompt and answer, 8192 by default.", 1)
         ] = None,
         kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
-        no_vision: Annotated[
-            bool, typer.Option("--no-vision", help="Leave the vision tower out.")
-        ] = False,
+        vision: Annotated[
+            bool | None,
+            typer.Option("--vision/--no-vision", help="Load the vision tower; as needed without."),
+        ] = None,
         no_cuda_graph: Annotated[
             bool, typer.Option("--no-cuda-graph", help="Launch every kernel by itself.")
         ] = False,
@@ -152,6 +172,7 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             frequency_penalty,
             repetition_penalty,
             seed,
+            tuple(logit_bias or ()),
         )
         engine = EngineFlags(
             device,
@@ -161,7 +182,7 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             spec,
             draft_tokens,
             lm_head_draft,
-            no_vision,
+            vision,
             no_cuda_graph,
             requantize or "",
         )
@@ -173,6 +194,8 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             tuple(image or ()),
             tuple(video or ()),
             max_new,
+            tuple(stop or ()),
+            top_logprobs,
             thinking,
             reasoning_effort,
             json_output,
@@ -202,16 +225,32 @@ def add_doctor(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             int, typer.Option(help="Answers at the same time.", min=1, max=8)
         ] = 1,
         kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
+        spec: Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")] = None,
+        draft_tokens: Annotated[
+            int | None,
+            typer.Option(
+                help="Drafts of a round, 3 by default.", min=1, max=15, show_default=False
+            ),
+        ] = None,
+        lm_head_draft: Annotated[
+            bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
+        ] = False,
+        vision: Annotated[
+            bool | None,
+            typer.Option("--vision/--no-vision", help="With the vision tower; if there is one."),
+        ] = None,
         max_directory_mib: Cap = 256,
         json_output: Json = False,
     ) -> None:
         """Say whether this machine can run an engine, and FILE on it, and what to do if not."""
+        from ninfer_tools.doctor.artifact_fit import Plan
+
         dispatch(
             "doctor.command",
             json_output,
             file=file,
-            max_context=max_context,
-            max_concurrency=max_concurrency,
-            kv_dtype=kv_dtype,
+            plan=Plan(
+                max_context, max_concurrency, kv_dtype, spec, draft_tokens, lm_head_draft, vision
+            ),
             max_directory_bytes=max_directory_mib << 20,
         )

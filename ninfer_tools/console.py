@@ -34,14 +34,15 @@ def print_json(record: Any) -> None:
 
 
 @contextmanager
-def show_progress(total: int, title: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes byte counts; the bar is drawn on a terminal's stderr only."""
+def show_progress(total: int, title: str, unit: int = 1024) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes byte counts; the bar is drawn on a terminal's stderr only. A
+    kilobyte has `unit` bytes."""
     if not sys.stderr.isatty() or total <= 0:
         yield lambda count: None
         return
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+    with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=unit) as bar:
 
         def advance(count: int) -> None:
             bar.update(count)

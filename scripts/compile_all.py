@@ -5,6 +5,10 @@ Collects COMPILATIONS of all `ninfer_kernels.*.kernel*` modules, compiles each f
 architectures and prints one table. Exit code 1 when one does not compile, spills registers to
 memory, needs more registers than its cap, or more shared memory than the architecture has.
 Results are kept by source hash and Triton version; only what changed is compiled again.
+
+Uses the installed Triton, or every one named with --triton: a version or "newest", installed into
+build/triton when it is missing (scripts/compile_all names 3.6.0 and newest). Exit code 2 when a
+version cannot be had.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from triton_versions import MissingTriton, find_triton, installed_version
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_CACHE = ROOT / "build" / "compilations.json"
@@ -81,7 +87,7 @@ def kernel_modules() -> list[str]:
 def plan_jobs(
     only: str | None, architectures: list[int] | None, fast: bool, fail: list[Outcome]
 ) -> Iterator[Job]:
-    """Yield the wanted jobs; `fast` takes the first configuration of every kernel function."""
+    """Yield the wanted jobs; `fast`: the first configuration of every kernel and all tuned ones."""
     for module in kernel_modules():
         if only and module.split(".")[1] != only:
             continue
@@ -92,7 +98,7 @@ def plan_jobs(
         seen = set()
         for index, compilation in enumerate(compilations):
             kernel = compilation.kernel.__name__
-            if fast and kernel in seen:
+            if fast and kernel in seen and not compilation.tuned:
                 continue
             seen.add(kernel)
             for architecture in architectures or compilation.architectures:
@@ -232,16 +238,56 @@ def write_cache(path: Path | None, outcomes: list[Outcome]) -> None:
         path.write_text(json.dumps({o.key: asdict(o) for o in outcomes if o.key}, indent=0))
 
 
+def run_versions(versions: list[str], arguments: list[str]) -> int:
+    """Run this script once with every version of Triton; return the worst exit code."""
+    worst = 0
+    for version in versions:
+        try:
+            folder = find_triton(version, ROOT / "build" / "triton")
+        except MissingTriton as error:
+            print(error, file=sys.stderr)
+            return 2
+        print(f"== triton {folder.name if folder else installed_version()}", flush=True)
+        path = [str(folder)] if folder else []
+        path += [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+        command = [sys.executable, __file__, *without_versions(arguments)]
+        worst = max(worst, subprocess.run(command, env=environment).returncode)
+    return worst
+
+
+def without_versions(arguments: list[str]) -> list[str]:
+    """Return the arguments without --triton and its values."""
+    left, rest = [], iter(arguments)
+    for argument in rest:
+        if argument == "--triton":
+            next(rest)
+        elif not argument.startswith("--triton="):
+            left.append(argument)
+    return left
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("--only", metavar="OP", help="kernels of one operation")
     parser.add_argument("--architectures", metavar="80,90", help="default: those of each kernel")
-    parser.add_argument("--fast", action="store_true", help="one configuration per kernel")
+    parser.add_argument(
+        "--fast", action="store_true", help="one configuration per kernel, and the tuned ones"
+    )
+    parser.add_argument(
+        "--triton", metavar="VERSION", action="append", help='such as 3.6.0, or "newest"'
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write it")
     arguments = parser.parse_args()
     os.environ.pop("TRITON_INTERPRET", None)
+    if arguments.triton:
+        return run_versions(arguments.triton, sys.argv[1:])
+    import triton
+
     cache = None if arguments.no_cache else arguments.cache
     wanted = arguments.architectures
     outcomes: list[Outcome] = []
@@ -250,7 +296,8 @@ def main() -> int:
     known = read_cache(cache)
     outcomes += compile_jobs(jobs, arguments.processes, known)
     whole = not (arguments.only or architectures or arguments.fast)
-    kept = {} if whole else known
+    # Outcomes of other Triton versions stay.
+    kept = {key: o for key, o in known.items() if not whole or f" {triton.__version__} " not in key}
     write_cache(cache, [*(Outcome(**o) for o in kept.values()), *outcomes])
     print_table(outcomes)
     fresh = sum(1 for o in outcomes if o.key and o.key not in known)

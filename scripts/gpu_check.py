@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Check every operation of `ninfer_kernels` on this machine's GPU against its exact result.
+"""Check on this machine's GPU what can only be checked there: every operation, and the engine.
 
-Runs the CASES of all `ninfer_kernels.*.cases` modules: fresh random inputs at the shapes of real
-models and at odd sizes, outputs poisoned before each run, reference and Triton kernel each held to
-the bounds of specs/numerics.md. Prints one table with a line per operation and every failure, and
-writes all results as JSON.
+Operations: the CASES of all `ninfer_kernels.*.cases` modules, fresh random inputs at the shapes of
+real models and at odd sizes, outputs poisoned before each run, reference and Triton kernel each
+held to the bounds of specs/numerics.md. The engine (`gpu_engine`): the demo checkpoint and small
+random models against the engine on the processor, rounds captured and shared in every way, memory
+planned and taken. Prints one table with a line per operation and part and every failure; --verbose
+adds what every row of the engine found, --json writes all of it.
 
-    python scripts/gpu_check.py [--only OP] [--small] [--limit SECONDS] [--out FILE]
+    python scripts/gpu_check.py [--only NAME,...] [--seed N] [--limit SECONDS] [--json FILE]
 
-Exit code 1 when an error exceeds its bound, a case fails to run, or time ran out before the last.
+NAME is an operation, `operations`, `engine`, or `engine:PART`. Exit code 1 when an error exceeds
+its bound, something fails to run, or time ran out before the last.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import importlib
 import json
 import pkgutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +42,41 @@ class Result:
     share: float
     seconds: float
     trouble: str = ""
+    detail: str = ""
 
     @property
     def passed(self) -> bool:
         return not self.trouble and self.share <= 1
 
 
-def case_modules(only: str | None) -> dict[str, Any]:
-    """Return operation -> its cases module; raises SystemExit for an unknown operation."""
+def find_cases() -> dict[str, str]:
+    """Return operation -> the name of its cases module."""
     import ninfer_kernels
 
-    found = {
+    return {
         module.name.split(".")[1]: module.name
         for module in pkgutil.walk_packages(ninfer_kernels.__path__, "ninfer_kernels.")
         if module.name.endswith(".cases")
     }
-    if only and only not in found:
-        raise SystemExit(f"unknown operation: got {only}, want one of {', '.join(found)}")
-    names = {only: found[only]} if only else found
-    return {operation: importlib.import_module(name) for operation, name in names.items()}
+
+
+def choose(only: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Return operation -> its cases module, and parts of the engine; SystemExit for a name that is
+    neither."""
+    from gpu_engine.parts import PARTS
+
+    cases = find_cases()
+    everything = [*cases, *(f"engine:{part}" for part in PARTS)]
+    chosen: list[str] = []
+    for name in only.split(",") if only else ["operations", "engine"]:
+        groups = {"operations": [*cases], "engine": everything[len(cases) :]}
+        found = groups.get(name, [name])
+        if not set(found) <= set(everything):
+            want = ", ".join(["operations", "engine", *everything])
+            raise SystemExit(f"unknown name: got {name}, want some of {want}")
+        chosen += found
+    modules = {name: importlib.import_module(cases[name]) for name in chosen if name in cases}
+    return modules, [name.partition(":")[2] for name in chosen if name not in cases]
 
 
 def run_case(
@@ -81,9 +102,28 @@ def run_case(
     return Result(operation, case.name, backend, share, time.perf_counter() - began, trouble)
 
 
-def run_all(modules: dict[str, Any], arguments: argparse.Namespace) -> Iterator[Result]:
+def run_engine(parts: list[str], arguments: argparse.Namespace, end: float) -> Iterator[Result]:
+    """Yield what the parts of the engine's check find, until the time ends."""
+    if not parts:
+        return
+    from gpu_engine.bench import Bench
+    from gpu_engine.models import Shelf
+    from gpu_engine.parts import run_parts
+
+    with tempfile.TemporaryDirectory() as temporary:
+        shelf = Shelf(arguments.artifacts or Path(temporary))
+        bench = Bench(shelf, arguments.device, arguments.seed)
+        for found in run_parts(bench, parts, end - time.monotonic()):
+            yield Result(
+                f"engine:{found.part}", found.row.case, "engine", found.row.share,
+                found.seconds, found.trouble, found.row.detail,
+            )  # fmt: skip
+
+
+def run_operations(
+    modules: dict[str, Any], arguments: argparse.Namespace, end: float
+) -> Iterator[Result]:
     """Yield results until the cases or the time end."""
-    end = time.monotonic() + arguments.limit
     for operation, module in modules.items():
         for case in module.CASES:
             if arguments.small and not case.small:
@@ -112,6 +152,8 @@ def print_table(results: list[Result]) -> None:
     for result in results:
         if not result.passed:
             why = result.trouble or f"error is {result.share:.3g} times its bound"
+            if result.detail:
+                why += f"; {result.detail}"
             print(f"FAILED {result.operation} {result.backend} {result.case}: {why}")
 
 
@@ -126,10 +168,14 @@ def describe_machine(device: str) -> dict[str, str]:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", metavar="OP", help="cases of one operation")
+    parser.add_argument("--only", metavar="NAME,...", help="some operations, parts of the engine")
+    parser.add_argument(
+        "--artifacts", type=Path, metavar="FOLDER", help="keep the engine's artifacts, or find them"
+    )
+    parser.add_argument("--verbose", action="store_true", help="every row of the engine")
     parser.add_argument("--small", action="store_true", help="only the small, odd shapes")
     parser.add_argument("--limit", type=float, default=540.0, metavar="SECONDS")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write all results as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results as JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backends", default="reference,triton")
     parser.add_argument("--device", default="cuda")
@@ -147,18 +193,36 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     machine = describe_machine(arguments.device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
-    results = []
-    for result in run_all(case_modules(arguments.only), arguments):
+    torch.set_num_threads(min(4, torch.get_num_threads()))  # small tensors
+    end = time.monotonic() + arguments.limit
+    modules, parts = choose(arguments.only)
+    results, written = [], time.monotonic()
+    for result in chain(run_engine(parts, arguments, end), run_operations(modules, arguments, end)):
         results.append(result)
+        if time.monotonic() - written > 5:  # whoever ends this early still has something
+            write_record(arguments, machine, results)
+            written = time.monotonic()
+        if arguments.verbose and result.backend == "engine":
+            line = f"{result.operation} {result.case}: {result.share:.3g} of the bound"
+            print(f"{line}; {result.detail}; {result.seconds:.1f} s", flush=True)
         if not result.passed:
             print(f"{result.operation} {result.backend} {result.case}: failed", flush=True)
     print_table(results)
-    if arguments.out:
-        record = {**machine, "results": [asdict(result) for result in results]}
-        arguments.out.write_text(json.dumps(record, indent=1))
+    write_record(arguments, machine, results)
     return 0 if results and all(result.passed for result in results) else 1
 
 
+def write_record(
+    arguments: argparse.Namespace, machine: dict[str, str], results: list[Result]
+) -> None:
+    if arguments.json:
+        rows = [{**asdict(result), "passed": result.passed} for result in results]
+        record = {**machine, "seed": arguments.seed, "results": rows}
+        arguments.json.write_text(json.dumps(record, indent=1))
+
+
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "kernels")]
+    sys.path[:0] = [
+        str(ROOT / part) for part in ("kernels", "runtime", "formats", "tests", "scripts", "")
+    ]
     sys.exit(main())

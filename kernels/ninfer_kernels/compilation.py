@@ -14,7 +14,8 @@ class Compilation:
     `signature` maps every runtime argument to its Triton type (`*bf16`, `*fp32`, `*i32`, `*u8`,
     `i32`, `fp32`), `constants` every constexpr to its value. `divisible` names the arguments that
     callers guarantee to be multiples of 16 (addresses in bytes): without it the compiler falls
-    back to narrow loads. `architectures` are the SM numbers the configuration is used on.
+    back to narrow loads. `architectures` are the SM numbers the configuration is used on; `tuned`
+    says that it is an entry of the module's TUNED and not a default.
     """
 
     name: str
@@ -27,3 +28,4 @@ class Compilation:
     max_registers: int = 255
     architectures: tuple[int, ...] = (80, 86, 89, 90, 100, 120)
     options: Mapping[str, Any] = field(default_factory=dict)
+    tuned: bool = False

@@ -63,6 +63,11 @@ def read_scores() -> dict[str, Any]:
     return read_record(FOLDER / "scores.json")
 
 
+def read_acceptance() -> dict[str, Any]:
+    """Return how far drafts reach in transformers' replies, per set and item (`acceptance.py`)."""
+    return read_record(FOLDER / "acceptance.json")
+
+
 def read_chat() -> list[Question]:
     return [Question(**row) for row in _rows("chat")]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ninfer_formats.errors import printable
 from ninfer_tools.console import print_json
+from ninfer_tools.doctor.artifact_fit import Plan, check_artifact_fit
 from ninfer_tools.doctor.checks import PROBLEM, Check, check_machine
 from ninfer_tools.doctor.facts import Facts, gather_facts
 
@@ -14,9 +15,7 @@ from ninfer_tools.doctor.facts import Facts, gather_facts
 def run(
     *,
     file: Path | None,
-    max_context: int | None,
-    max_concurrency: int,
-    kv_dtype: str,
+    plan: Plan,
     max_directory_bytes: int,
     json_output: bool,
     gather: Callable[[], Facts] = gather_facts,
@@ -30,9 +29,7 @@ def run(
     facts = gather()
     checks = check_machine(facts)
     if artifact is not None:
-        from ninfer_tools.doctor.artifact_fit import check_artifact_fit
-
-        checks += check_artifact_fit(artifact, facts, max_context, max_concurrency, kv_dtype)
+        checks += check_artifact_fit(artifact, facts, plan)
     ready = all(check.state != PROBLEM for check in checks)
     if json_output:
         print_json({"ready": ready, "checks": [check.record for check in checks]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,23 @@ from ninfer_tools.run_session.screen import Screen
 
 if TYPE_CHECKING:
     from ninfer_runtime.engine.engine import Engine
-    from ninfer_runtime.engine.request import Request, Step
+    from ninfer_runtime.engine.request import Request, Step, TokenScore
     from ninfer_runtime.frontend.tokenizer import Tokenizer
 
 
 @dataclass
 class Answer:
-    """What came of a request. `accepted[i]` counts the rounds, of `rounds` with drafts, that
-    accepted more than i of them; the last round, cut by the end, does not count."""
+    """What came of a request. `tokens` end with the one that completed a stop string or is a stop
+    id. `accepted[i]` counts the rounds, of `rounds` with drafts, that accepted more than i of
+    them; the last round, cut by the end, does not count."""
 
     prompt_tokens: int
     reasoning: str = ""
     text: str = ""
     tokens: list[int] = field(default_factory=list)
+    scores: list[TokenScore] = field(default_factory=list)
     finish: str = ""
+    stop: str | None = None
     error: str | None = None
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -41,13 +44,15 @@ def run_request(
     thinking: bool,
     screen: Screen,
     stopped: Callable[[], bool],
+    stops: Sequence[str] = (),
 ) -> Answer:
-    """Answer a request, showing text as it comes; `stopped` is asked between rounds.
+    """Answer a request, showing text as it comes; `stopped` is asked between rounds. The answer
+    ends before any of the texts `stops`.
 
     Without a tokenizer the answer has ids only. RequestError for what the engine refuses.
     """
     answer = Answer(len(request.prompt))
-    writer = _Writer(answer, tokenizer, thinking, screen)
+    writer = _Writer(answer, tokenizer, thinking, screen, stops)
     started = time.perf_counter()
     number = engine.add(request)
     begun = 0.0
@@ -58,9 +63,11 @@ def run_request(
                 begun = time.perf_counter()
                 answer.prefill_seconds = begun - started
                 answer.first_tokens = len(step.tokens)
-            _record(answer, step)
-            ending = step.tokens[-1:] if step.tokens[-1:] and step.finish == "stop" else ()
-            writer.push(step.tokens[: len(step.tokens) - len(ending)])
+            kept = writer.push(step)
+            if kept is None:
+                _record(answer, step)
+            else:
+                _cut(engine, answer, step, kept)
     answer.decode_seconds = time.perf_counter() - begun if begun else 0.0
     writer.finish()
     return answer
@@ -68,6 +75,7 @@ def run_request(
 
 def _record(answer: Answer, step: Step) -> None:
     answer.tokens += step.tokens
+    answer.scores += step.scores
     answer.finish = step.finish or ""
     answer.error = step.error
     if step.drafted and step.finish is None:
@@ -77,26 +85,53 @@ def _record(answer: Answer, step: Step) -> None:
         answer.accepted = [count + (kept > i) for i, count in enumerate(counts)]
 
 
+def _cut(engine: Engine, answer: Answer, step: Step, kept: int) -> None:
+    """End an answer with the first `kept` tokens of a step; the others count for nothing."""
+    from ninfer_runtime.engine.request import STOP
+
+    engine.truncate(step.number, len(answer.tokens) + kept)
+    answer.tokens += step.tokens[:kept]
+    answer.scores += step.scores[:kept]
+    answer.first_tokens = min(answer.first_tokens, len(answer.tokens))
+    answer.finish = STOP
+
+
 class _Writer:
     """Turns ids into the two sides of an answer and shows them."""
 
     def __init__(
-        self, answer: Answer, tokenizer: Tokenizer | None, thinking: bool, screen: Screen
+        self,
+        answer: Answer,
+        tokenizer: Tokenizer | None,
+        thinking: bool,
+        screen: Screen,
+        stops: Sequence[str],
     ) -> None:
         from ninfer_runtime.frontend.output_parser import OutputParser
+        from ninfer_runtime.frontend.stop_strings import StopStrings
         from ninfer_runtime.frontend.text_stream import TextStream
 
         self._answer, self._screen = answer, screen
         self._stream = None if tokenizer is None else TextStream(tokenizer, skip_special=True)
         self._parser = OutputParser(thinking)
+        self._stops = StopStrings(stops)
 
-    def push(self, ids: tuple[int, ...]) -> None:
-        if self._stream is not None:
-            self._show(self._stream.push(ids))
+    def push(self, step: Step) -> int | None:
+        """Show the text of a step; return how many of its tokens count when a stop string is
+        complete with the last of them, else None."""
+        if self._stream is None:
+            return None
+        ending = step.finish == "stop"
+        for i, id in enumerate(step.tokens[: len(step.tokens) - ending]):
+            self._show(self._stops.push(self._stream.push((id,))))
+            if self._stops.found is not None:
+                self._answer.stop = self._stops.found
+                return i + 1
+        return None
 
     def finish(self) -> None:
         if self._stream is not None:
-            self._show(self._stream.finish())
+            self._show(self._stops.push(self._stream.finish()) + self._stops.finish())
             pieces = self._parser.finish()
             self._keep(pieces.reasoning, pieces.answer)
         self._screen.finish()

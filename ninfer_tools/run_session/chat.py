@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_formats.errors import NinferError, UsageError
 from ninfer_tools.run_session.conversation import Message, make_message, read_media
+from ninfer_tools.run_session.options import RunOptions
 from ninfer_tools.run_session.session import Session, ask_chat, report_error
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "/reset forgets the conversation, /image PATH and /video PATH go with the next message, "
 HELP += "/exit ends; Ctrl-C stops an answer"
+_LEAVE = "/exit or Ctrl-D ends, and so does another Ctrl-C"
 
 
 @dataclass
@@ -34,11 +36,12 @@ class Conversation:
             items.clear()
 
 
-def run_chat(session: Session, frontend: Frontend) -> int:
-    """Answer line by line until the input ends; errors of one line do not end the program."""
+def run_chat(session: Session, frontend: Frontend, options: RunOptions) -> int:
+    """Answer line by line until the input ends. What goes wrong with one line, and Ctrl-C while
+    it is worked on, does not end the program."""
     talk = Conversation()
-    talk.images += session.options.images
-    talk.videos += session.options.videos
+    talk.images += options.images
+    talk.videos += options.videos
     _enable_editing()
     print(HELP, file=sys.stderr)
     while (line := _read_line()) is not None:
@@ -47,6 +50,10 @@ def run_chat(session: Session, frontend: Frontend) -> int:
                 break
         except NinferError as error:
             report_error(error)
+        except KeyboardInterrupt as stop:
+            if type(stop) is not KeyboardInterrupt or session.engine.busy:
+                raise  # a signal that ends the process, or an engine left in the middle
+            print("interrupted; this message is not part of the conversation", file=sys.stderr)
     return 0
 
 
@@ -57,6 +64,7 @@ def _obey(line: str, talk: Conversation, session: Session, frontend: Frontend) -
         return False
     if command == "/reset":
         talk.forget()
+        session.rows.keep_only([])
     elif command in ("/image", "/video"):
         _add_file(command, argument.strip(), talk, session)
     elif command == "/help":
@@ -86,7 +94,12 @@ def _say(line: str, talk: Conversation, session: Session, frontend: Frontend) ->
     talk.videos.clear()
     parts = list_media([message])
     new = [] if frontend.media is None else read_media(parts, frontend.media, Path(), {})
-    answer = ask_chat(session, frontend, [*talk.messages, message], [*talk.media, *new])
+    try:
+        messages, media = [*talk.messages, message], [*talk.media, *new]
+        answer = ask_chat(session, frontend, messages, media, patient=True)
+    except BaseException:
+        session.rows.keep_only(talk.media)
+        raise
     reply = {"role": "assistant", "content": answer.text}
     if answer.reasoning:
         reply["reasoning_content"] = answer.reasoning
@@ -95,7 +108,9 @@ def _say(line: str, talk: Conversation, session: Session, frontend: Frontend) ->
 
 
 def _read_line() -> str | None:
-    """Return the next line, None at the end of the input; Ctrl-C drops the line begun."""
+    """Return the next line, None at the end of the input; Ctrl-C drops the line begun, and a
+    second one with no line between them ends the program."""
+    warned = False
     while True:
         try:
             if sys.stdin.isatty():
@@ -106,9 +121,10 @@ def _read_line() -> str | None:
             print(file=sys.stderr)
             return None
         except KeyboardInterrupt as stop:
-            if type(stop) is not KeyboardInterrupt or not sys.stdin.isatty():
-                raise  # a signal that ends the process
-            print("\n/exit or Ctrl-D ends", file=sys.stderr)
+            if type(stop) is not KeyboardInterrupt or warned:
+                raise
+            warned = True
+            print(f"\n{_LEAVE}", file=sys.stderr)
 
 
 def _enable_editing() -> None:

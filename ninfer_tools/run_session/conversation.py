@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ninfer_formats.errors import UsageError
 
@@ -26,23 +26,6 @@ def make_message(text: str, images: Sequence[Path], videos: Sequence[Path]) -> M
     parts = [{"type": "image", "image": str(path)} for path in images]
     parts += [{"type": "video", "video": str(path)} for path in videos]
     return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
-
-
-def read_messages(path: Path) -> tuple[list[Message], list[Message] | None]:
-    """Return messages and tools of a file: a list of messages, or an object with both."""
-    try:
-        record = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot open: {error.strerror}", path=path) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"file is not JSON: {error}", path=path) from None
-    messages = record.get("messages") if isinstance(record, dict) else record
-    tools = record.get("tools") if isinstance(record, dict) else None
-    if not isinstance(messages, list):
-        raise UsageError("file holds no list of messages", path=path)
-    if tools is not None and not isinstance(tools, list):
-        raise UsageError("tools are not a list", path=path)
-    return messages, tools
 
 
 def read_media(
@@ -75,17 +58,26 @@ def read_media(
 
 
 def _read_part(part: MediaPart, source: str, reader: MediaReader, folder: Path) -> Medium:
-    if source.startswith("data:"):
+    if source[:5].lower() == "data:":
         data = _decode_uri(source, part.where)
         return _pick(part.kind, reader)(data, part.where)
-    if "://" in source and not source.startswith("file://"):
-        raise UsageError("addresses are not fetched", where=part.where, got=source,
-                         want="a file or a data: URI")  # fmt: skip
-    path = folder / source.removeprefix("file://")
+    path = folder / _local_name(source, part.where)
     if part.kind == "video" and path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in _PICTURES)
         return reader.read_pictures([_read_file(file, reader) for file in files], str(path))
     return _pick(part.kind, reader)(_read_file(path, reader), str(path))
+
+
+def _local_name(source: str, where: str) -> str:
+    """Return the path that a file: address names; a name that is no address stays."""
+    scheme, mark, rest = source.partition("://")
+    if not mark:
+        return source
+    host, slash, name = rest.partition("/")
+    if scheme.lower() != "file" or host.lower() not in ("", "localhost"):
+        raise UsageError("addresses are not fetched", where=where, got=source,
+                         want="a file or a data: URI")  # fmt: skip
+    return unquote(slash + name)
 
 
 def _pick(kind: str, reader: MediaReader) -> Any:
@@ -108,9 +100,9 @@ def _read_file(path: Path, reader: MediaReader) -> bytes:
 
 def _decode_uri(source: str, where: str) -> bytes:
     head, comma, body = source.partition(",")
-    if not comma or not head.endswith(";base64"):
+    if not comma or not head.lower().endswith(";base64"):
         raise UsageError("data URI is not base64", where=where, got=head)
     try:
-        return base64.b64decode(body, validate=True)
+        return base64.b64decode("".join(unquote(body).split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise UsageError(f"data URI is not base64: {error}", where=where) from None

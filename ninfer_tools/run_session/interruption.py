@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType, TracebackType
+
+_PATIENCE = 5.0
 
 
 class Interruption:
-    """Within it the first Ctrl-C only sets `asked`, so that the engine is left in order; the next
-    one interrupts as usual."""
+    """Within it Ctrl-C only sets `asked`, so that the engine is left in order. The next one
+    interrupts as usual: at once, or with `patient` only when nothing came of the first one for
+    five seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self.asked = False
+        self._wait = _PATIENCE if patient else 0.0
+        self._since = 0.0
 
     def __enter__(self) -> Interruption:
         self._before = signal.signal(signal.SIGINT, self._note)
@@ -26,5 +32,8 @@ class Interruption:
         signal.signal(signal.SIGINT, self._before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        signal.signal(signal.SIGINT, self._before)
+        now = time.monotonic()
+        if self.asked and now - self._since >= self._wait:
+            raise KeyboardInterrupt
+        if not self.asked:
+            self.asked, self._since = True, now

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ninfer_formats.errors import UsageError
 
 DEFAULT_CONTEXT = 8192
+DEFAULT_DRAFTS = 3
 
 
 @dataclass(frozen=True)
 class SamplingFlags:
-    """Values of the sampling flags, None where one is not given."""
+    """Values of the sampling flags, None where one is not given; `bias` has texts ID=VALUE."""
 
     greedy: bool = False
     temperature: float | None = None
@@ -23,21 +25,22 @@ class SamplingFlags:
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+    bias: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class EngineFlags:
     """Values of the flags that shape the engine; `max_context` None: what the model has, up to
-    8192."""
+    8192; `draft_tokens` None: 3, with `spec`; `vision` None: loaded where it is needed."""
 
     device: str = "auto"
     dtype: str = "auto"
     max_context: int | None = None
     kv_dtype: str = "auto"
     spec: str | None = None
-    draft_tokens: int = 3
+    draft_tokens: int | None = None
     lm_head_draft: bool = False
-    no_vision: bool = False
+    vision: bool | None = None
     no_cuda_graph: bool = False
     requantize: str = ""
 
@@ -53,6 +56,8 @@ class RunOptions:
     images: tuple[Path, ...] = ()
     videos: tuple[Path, ...] = ()
     max_new: int | None = None
+    stops: tuple[str, ...] = ()
+    top_logprobs: int | None = None
     thinking: bool | None = None
     reasoning_effort: str | None = None
     json_output: bool = False
@@ -61,7 +66,8 @@ class RunOptions:
 
 
 def check_options(options: RunOptions) -> None:
-    """Raise UsageError, before anything is loaded, for options that exclude each other."""
+    """Raise UsageError, before anything is loaded, for options that exclude each other or are out
+    of range."""
     modes = {
         "--prompt": options.prompt is not None,
         "--prompt-ids": options.prompt_ids is not None,
@@ -81,22 +87,47 @@ def check_options(options: RunOptions) -> None:
         raise UsageError("--chat has no --json", remedy="use --messages FILE.json")
     if media and options.prompt_ids is not None:
         raise UsageError("--prompt-ids takes no images or videos", remedy="use --prompt")
-    if media and options.engine.no_vision:
+    if media and options.engine.vision is False:
         raise UsageError("images need the vision tower", remedy="leave --no-vision out")
-    _check_sampling(options.sampling)
+    if options.top_logprobs is not None and not options.json_output:
+        raise UsageError("--top-logprobs needs --json")
+    _check_drafts(options.engine)
+    _check_sampling(options)
 
 
-def _check_sampling(flags: SamplingFlags) -> None:
-    ranges = (
-        ("--temperature", flags.temperature, 0.0, 100.0),
-        ("--top-k", flags.top_k, 0, 2**31 - 1),
-        ("--top-p", flags.top_p, 0.0, 1.0),
-        ("--min-p", flags.min_p, 0.0, 1.0),
-        ("--presence-penalty", flags.presence_penalty, -100.0, 100.0),
-        ("--frequency-penalty", flags.frequency_penalty, -100.0, 100.0),
-        ("--repetition-penalty", flags.repetition_penalty, 0.01, 100.0),
-        ("--seed", flags.seed, 0, 2**63 - 1),
-    )
-    for name, value, low, high in ranges:
-        if value is not None and not low <= value <= high:  # also NaN
-            raise UsageError(f"{name} is out of range", got=value, want=f"{low} to {high}")
+def _check_drafts(flags: EngineFlags) -> None:
+    from ninfer_runtime.engine.speculators import require_speculator
+
+    if flags.spec is not None:
+        require_speculator(flags.spec)
+        return
+    given = {"--draft-tokens": flags.draft_tokens is not None,
+             "--lm-head-draft": flags.lm_head_draft}  # fmt: skip
+    for name, stated in given.items():
+        if stated:
+            raise UsageError(f"{name} needs a speculator", remedy="add --spec mtp")
+
+
+def _check_sampling(options: RunOptions) -> None:
+    from ninfer_tools.run_session.sampling import FIELDS, check_bias, check_stops, check_value
+
+    flags = options.sampling
+    for field_, (key, _) in FIELDS.items():
+        check_value(field_, getattr(flags, key), f"--{key.replace('_', '-')}")
+    check_value("seed", flags.seed, "--seed")
+    check_bias(parse_bias(flags.bias), "--logit-bias")
+    check_stops(options.stops, "--stop")
+
+
+def parse_bias(items: Sequence[str]) -> dict[int, float]:
+    """Return token id -> bias of texts like `1234=-5`; UsageError for others."""
+    found: dict[int, float] = {}
+    for item in items:
+        id, sign, value = item.partition("=")
+        try:
+            found[int(id)] = float(value)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise UsageError("--logit-bias is not understood", got=item, want="ID=VALUE")
+    return found

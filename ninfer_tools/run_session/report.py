@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ from ninfer_tools.run_session.answering import Answer
 if TYPE_CHECKING:
     import torch
 
-    from ninfer_runtime.engine.request import Sampling
+    from ninfer_runtime.engine.request import TokenScore
+    from ninfer_runtime.frontend.tokenizer import Tokenizer
+    from ninfer_tools.run_session.answer_settings import AnswerSettings
 
 
 def describe(answer: Answer, device: torch.device) -> str:
@@ -29,15 +32,19 @@ def describe(answer: Answer, device: torch.device) -> str:
     return " | ".join(parts)
 
 
-def make_record(answer: Answer, sampling: Sampling, device: torch.device) -> dict[str, Any]:
-    return {
+def make_record(
+    answer: Answer, settings: AnswerSettings, device: torch.device, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """Return what `--json` prints; `logprobs` is there when it was asked for."""
+    record = {
         "answer": answer.text,
         "reasoning": answer.reasoning,
         "tokens": answer.tokens,
         "finish": answer.finish,
         "prompt_tokens": answer.prompt_tokens,
         "completion_tokens": len(answer.tokens),
-        "seed": sampling.seed,
+        "stop": answer.stop,
+        "seed": settings.sampling.seed,
         "prefill_seconds": answer.prefill_seconds,
         "prefill_tokens_per_second": prefill_rate(answer),
         "decode_seconds": answer.decode_seconds,
@@ -46,6 +53,24 @@ def make_record(answer: Answer, sampling: Sampling, device: torch.device) -> dic
         "device": str(device),
         "memory_bytes": peak_memory(device),
     }
+    if settings.top_logprobs is not None:
+        record["logprobs"] = [
+            _describe_score(id, score, tokenizer)
+            for id, score in zip(answer.tokens, answer.scores, strict=True)
+        ]
+    return record
+
+
+def _describe_score(id: int, score: TokenScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """Return a token, its log probability, and the most likely tokens with theirs."""
+    top = [_describe_token(other, value, tokenizer) for other, value in score.top]
+    return {**_describe_token(id, score.logprob, tokenizer), "top": top}
+
+
+def _describe_token(id: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    text = {} if tokenizer is None else {"text": tokenizer.decode([id])}
+    # -inf, of a token that was forbidden, is not JSON.
+    return {"id": id, **text, "logprob": logprob if math.isfinite(logprob) else None}
 
 
 def prefill_rate(answer: Answer) -> float | None:

@@ -9,12 +9,12 @@ import torch
 
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.geometry import ModelGeometry
+from ninfer_runtime.engine.speculators import require_speculator
 
 PAGE_TOKENS = 64
 MAX_LANES = 8
 MAX_DRAFTS = 15
 KV_KINDS = ("auto", "fp32", "bf16", "fp8", "int8")
-SPECULATORS = ("mtp",)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class Settings:
-    """What an engine runs with. `width` counts the columns of a round: drafts and one."""
+    """What an engine runs with. `dtype` is the type of direct matrices and, unless `kv_kind` says
+    otherwise, of caches; `width` counts the columns of a round: drafts and one."""
 
     device: torch.device
     dtype: torch.dtype
@@ -67,8 +68,13 @@ class Settings:
         return self.drafts + 1
 
     @property
+    def activations(self) -> torch.dtype:
+        """The compute type: a processor computes in float32 anyway, and rounding less is free."""
+        return torch.float32 if self.device.type == "cpu" else self.dtype
+
+    @property
     def decoded(self) -> bool:
-        """Whether matrices are kept in the compute type: a processor reads those fastest."""
+        """Whether every matrix is kept in `dtype`: a processor reads those fastest."""
         return self.device.type == "cpu"
 
 
@@ -117,11 +123,14 @@ def _choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise UsageError("device cannot be used", got=name, want="auto, cpu, cuda or cuda:N")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(
-            "device cannot be used", got=name, want=str(error).split("\n")[0]
-        ) from None
+            f"device cannot be used: {str(error).splitlines()[0]}", got=name,
+            remedy="use --device cpu",
+        ) from None  # fmt: skip
     return device
 
 
@@ -142,11 +151,7 @@ def _check_range(option: str, value: int, low: int, high: int) -> int:
 def _count_drafts(config: EngineConfig, geometry: ModelGeometry) -> int:
     if config.speculator is None:
         return 0
-    if config.speculator not in SPECULATORS:
-        raise UsageError(
-            "speculator is not available", got=config.speculator,
-            want=", ".join(SPECULATORS), remedy="use --spec mtp",
-        )  # fmt: skip
+    require_speculator(config.speculator)
     if not geometry.mtp:
         raise UsageError("the artifact has no MTP head", remedy="leave --spec mtp out")
     return _check_range("--draft-tokens", config.draft_tokens, 1, MAX_DRAFTS)

@@ -25,13 +25,15 @@ from score_evaluation import (
     NEW_TOKENS,
     Scorer,
     limit_items,
-    settings,
     versions,
 )
 
 from ninfer_tools.demo.cache import locate_demo
 from ninfer_tools.demo.evaluation import describe_sets, read_chat, read_code
 from ninfer_tools.demo.manifest import read_manifest
+
+# A processor has no use for larger batches.
+BATCH_TOKENS = 8000
 
 
 def count_reach(matches: torch.Tensor) -> str:
@@ -44,9 +46,7 @@ def record_replies(
 ) -> dict[str, str]:
     replies = scorer.generate(prompts, new_tokens)
     found = zip(ids, prompts, replies, strict=True)
-    return {
-        id: count_reach(scorer.matches(prompt, reply)) for id, prompt, reply in found
-    }
+    return {id: count_reach(scorer.matches(prompt, reply)) for id, prompt, reply in found}
 
 
 def record_chat(scorer: Scorer, limit: int) -> dict[str, str]:
@@ -70,14 +70,21 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=max(ACCEPTANCE_ITEMS.values()))
     options = parser.parse_args()
     began = time.time()
-    scorer = Scorer(locate_demo("checkpoint"), options.dtype, options.device)
+    scorer = Scorer(locate_demo("checkpoint"), options.dtype, options.device, BATCH_TOKENS)
     limits = {name: min(options.limit, count) for name, count in ACCEPTANCE_ITEMS.items()}
     record: dict[str, Any] = {
         "checkpoint": read_manifest().digest,
         "sets": {name: describe_sets()["sets"][name]["sha256"] for name in limits},
         "versions": versions(),
         "dtype": options.dtype,
-        "settings": {**settings(), "drafts": max(DRAFTS), "acceptance_items": limits},
+        "settings": {
+            "decoding": "greedy",
+            "new_tokens": {"chat": NEW_TOKENS["chat"], "code": CODE_REPLY},
+            "code_prompt_tokens": CODE_PROMPT,
+            "batch_tokens": BATCH_TOKENS,
+            "drafts": max(DRAFTS),
+            "items": limits,
+        },
         "chat": record_chat(scorer, limits["chat"]),
         "code": record_code(scorer, limits["code"]),
     }

@@ -50,13 +50,15 @@ END_OF_TEXT = "<|endoftext|>"
 class Scorer:
     """One model in one dtype, with its processor and its drafter."""
 
-    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+    def __init__(
+        self, folder: Path, dtype: str, device: str, batch_tokens: int = BATCH_TOKENS
+    ) -> None:
         from transformers import AutoModelForImageTextToText, AutoTokenizer
 
         kind = getattr(torch, dtype)
         model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=kind)
         self.model = model.to(device).eval()
-        self.folder = folder
+        self.folder, self.batch_tokens = folder, batch_tokens
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         mtp = load_mtp(folder, model.config, device, kind)
         self.drafter = MtpDrafter(self.model, mtp)
@@ -91,7 +93,7 @@ class Scorer:
     def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         """Return the greedy continuation of every prompt, cut after its end token."""
         replies: list[list[int]] = [[] for _ in prompts]
-        for chosen in batches([len(prompt) for prompt in prompts]):
+        for chosen in batches([len(prompt) for prompt in prompts], self.batch_tokens):
             longest = max(len(prompts[i]) for i in chosen)
             pad = self.model.generation_config.pad_token_id
             ids = torch.full((len(chosen), longest), pad)
@@ -147,12 +149,12 @@ class Scorer:
         return self.drafter.matches(ids, len(prompt), max(DRAFTS))
 
 
-def batches(lengths: list[int]) -> Iterator[list[int]]:
-    """Indices in groups of similar length, bounded in rows and in padded tokens."""
+def batches(lengths: list[int], tokens: int) -> Iterator[list[int]]:
+    """Indices in groups of similar length, of at most BATCH rows and `tokens` padded tokens."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     group: list[int] = []
     for i in order:
-        if group and (len(group) == BATCH or (len(group) + 1) * lengths[i] > BATCH_TOKENS):
+        if group and (len(group) == BATCH or (len(group) + 1) * lengths[i] > tokens):
             yield group
             group = []
         group.append(i)

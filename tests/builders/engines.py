@@ -70,7 +70,7 @@ def prompt_logits(
 ) -> torch.Tensor:
     """Return the logits [T, V] after every token of a prompt, prefilled in chunks, in lane 0."""
     request = Request((*ids, 0), 1, media=media)
-    positions = text_positions(len(ids), CPU) if media is None else media.positions
+    positions = text_positions(len(ids)) if media is None else media.positions
     engine.state.decoder.recurrent.reset(0)
     place = Place(0, torch.arange(engine.settings.pages, dtype=torch.int32)[None])
     step = chunk or len(ids)

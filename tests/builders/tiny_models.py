@@ -32,11 +32,16 @@ _KEPT = ("lm_head", "embed_tokens", "pos_embed", "conv1d")
 
 
 def build_model(
-    *, split_experts: bool = False, seed: int = 0, layers: tuple[str, ...] = LAYERS, **sizes: bool
+    geometry: ModelGeometry | None = None,
+    *,
+    split_experts: bool = False,
+    seed: int = 0,
+    layers: tuple[str, ...] = LAYERS,
+    **sizes: bool,
 ) -> TinyCheckpoint:
-    """Return a checkpoint of `tiny_geometry(**sizes)` whose activations keep their size from layer
-    to layer: matrices have a deviation of 1/16, norms, gates and biases of 1/2."""
-    geometry = tiny_geometry(**sizes)
+    """Return a checkpoint of `geometry`, or `tiny_geometry(**sizes)`, whose activations keep their
+    size from layer to layer: matrices have a deviation of 1/16, norms, gates and biases of 1/2."""
+    geometry = geometry or tiny_geometry(**sizes)
     geometry = replace(geometry, text=replace(geometry.text, layer_types=layers))
     tiny = build_checkpoint(geometry, split_experts=split_experts, seed=seed)
     for name, stored in tiny.tensors.items():

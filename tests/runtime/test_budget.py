@@ -164,11 +164,11 @@ def test_most_lanes_that_fit_fit():
     """MEM-8: with eight contexts of pages asked for, each lane takes its own away."""
     geometry = family_geometry("qwen3.8-27b")
     shape, weights = Shape(2, 8192, 8, 8, 1024, "bf16", pages=1024), {"text": 17 * GIB}
-    found = fit(geometry, shape, weights, 22 * GIB)
+    found = fit(geometry, shape, weights, 25 * GIB)
     assert 1 <= found.lanes < 8
     for lanes, fits in ((found.lanes, True), (found.lanes + 1, False)):
         changed = replace(shape, lanes=lanes, pages=128 * lanes)
-        assert (make_budget(geometry, changed, weights).total <= 22 * GIB) == fits
+        assert (make_budget(geometry, changed, weights).total <= 25 * GIB) == fits
     assert f"--max-concurrency {found.lanes}" in found.remedy
     assert "without --kv-capacity" in found.remedy
 

@@ -47,7 +47,7 @@ class Crowd:
 
     def _fill(self):
         request = Request(PROMPT, 50, self.sampling)
-        positions = text_positions(len(PROMPT), CPU)
+        positions = text_positions(len(PROMPT))
         place = Place(0, torch.zeros(1, 1, dtype=torch.int32))
         run_chunk(self.model, self.state, request, positions, place, 0, len(PROMPT) - 1)
         sequence = Sequence(0, request, 50, lane=0, table=place.pages, positions=positions)

@@ -12,6 +12,7 @@ import torch
 from builders.checkpoints import build_checkpoint
 from builders.conversions import converted
 from ninfer_formats import numeric_formats as nf
+from ninfer_formats.codecs import nvfp4
 from ninfer_formats.errors import UsageError
 from ninfer_formats.layouts.block_scale import gather_scales, swizzle
 from ninfer_formats.reader import open_artifact
@@ -22,6 +23,7 @@ from ninfer_runtime.engine.engine import Engine
 from ninfer_runtime.errors import StartupError
 from ninfer_runtime.models.qwen3_5.model import load_model, read_geometry
 from ninfer_runtime.weights import source, staging, transfers
+from ninfer_runtime.weights.encoding import encode_rows, find_largest
 from ninfer_runtime.weights.placement import untile_scales
 from ninfer_runtime.weights.prefetch import prefetch
 from ninfer_runtime.weights.requantization import Requantization, parse_requantization
@@ -66,7 +68,7 @@ def silent(count: int) -> None:
 
 def source_of(artifact, decoded=False, requantize=None):
     plan = Requantization(requantize or {})
-    return WeightSource(artifact, CPU, torch.float32, decoded, plan)
+    return WeightSource(artifact, CPU, torch.float32, torch.float32, decoded, plan)
 
 
 @pytest.mark.parametrize("decoded", [False, True])
@@ -103,6 +105,23 @@ def test_joined_rows_keep_their_own_values(moe):
     weights.load(silent)
     want = np.concatenate([moe.parameter(name).decode() for name in names])
     assert np.array_equal(decode_matrix(matrix).numpy(), want)
+
+
+def test_experts_that_lie_in_turn_travel_together(moe, monkeypatch):
+    """MEM-11: gate and up of all experts are one transfer, in blocks of a few experts or whole."""
+    names = [[f"text/layers/0/moe/experts/{e}/{r}" for e in range(4)] for r in ("gate", "up")]
+    for size in (1, staging.HostStage.block_bytes):
+        monkeypatch.setattr(HostStage, "block_bytes", size)
+        weights, joined = source_of(moe), []
+        matrices = [weights.matrix(*group) for group in names]
+        monkeypatch.setattr(
+            source, "interleave", lambda t, j=joined: j.extend(transfers.interleave(t)) or j
+        )
+        weights.load(silent)
+        assert len(joined) == 1 and len(joined[0].targets) == 2
+        for group, matrix in zip(names, matrices, strict=True):
+            want = np.concatenate([moe.parameter(name).decode() for name in group])
+            assert np.array_equal(decode_matrix(matrix).numpy(), want)
 
 
 def test_vectors_keep_their_shape_and_get_the_asked_type(artifacts):
@@ -202,7 +221,7 @@ def test_staged_blocks_arrive_like_direct_ones(artifacts, monkeypatch, profile):
 def test_broken_read_ends_the_load(artifacts, monkeypatch):
     """MEM-11: an error of a reader thread reaches the caller, and no thread stays."""
 
-    def fail(block, slot):
+    def fail(batch, slot):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(staging, "_read", fail)
@@ -309,6 +328,24 @@ def test_requantised_matrix_equals_the_codec(artifacts, format):
     want = decode_tensor(encode_tensor(values, format), format, layout, values.shape)
     assert matrix.format == format and kept.format == nf.FP32
     assert np.array_equal(decode_matrix(matrix).numpy(), want)
+
+
+@pytest.mark.parametrize("format", [nf.Q4, nf.Q5, nf.Q6, nf.Q8, nf.NVFP4, nf.FP8])
+@pytest.mark.parametrize("scale", [0.02, 1e-6, 1e-38, 300.0])
+def test_rows_encoded_on_the_device_equal_the_codec_bit_for_bit(format, scale):
+    """MEM-17: zeros of both signs, ties and tiny rows among them; widths that need padding."""
+    generator = torch.Generator().manual_seed(5)
+    rows = (torch.randn(133, 200, generator=generator) * scale).bfloat16()
+    rows[0], rows[1, :9] = 0, -0.0
+    rows[2] = (torch.arange(200) % 17 - 8) * scale / 4
+    words = rows.view(torch.int16).numpy().view(np.uint16)
+    largest = find_largest(words)
+    assert largest == float(rows.float().abs().max())
+    want = decode_tensor(
+        encode_tensor(words, format), format, nf.FORMATS[format].layout, rows.shape
+    )
+    got = decode_matrix(encode_rows(rows, format, float(nvfp4.choose_divisor(largest)))).numpy()
+    assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
 
 
 def test_requantising_leaves_quantised_and_delicate_matrices_alone(artifacts):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from builders.pictures import encode_picture, random_pixels
 from ninfer_tools.cli import app
 from ninfer_tools.demo.cache import locate_demo
 from ninfer_tools.demo.evaluation import Question, read_chat, read_vision
-from ninfer_tools.run_session.interruption import Interruption
 
 Call = Callable[..., Answer]
 
@@ -134,6 +132,36 @@ def test_drafts_do_not_change_a_greedy_answer(artifact):
     assert drafted.err == ""
 
 
+@pytest.mark.parametrize("drafts", [(), ("--spec", "mtp", "--draft-tokens", 5)])
+def test_a_stop_string_cuts_the_answer_and_its_count(artifact, drafts):
+    """FE-21: however many tokens a round has, those behind the stop string count for nothing."""
+    asked = ("--prompt", "hello", "--greedy", "--json", "--top-logprobs", 2, *drafts)
+    whole = call(artifact, *asked).record
+    text = whole["reasoning"]
+    stop = text[len(text) // 2 : len(text) // 2 + 5]
+    cut = call(artifact, *asked, "--stop", stop).record
+    assert (cut["finish"], cut["stop"], cut["answer"]) == ("stop", stop, "")
+    assert cut["reasoning"] == text[: text.index(stop)].rstrip()
+    count = cut["completion_tokens"]
+    assert cut["tokens"] == whole["tokens"][:count] and count < whole["completion_tokens"]
+    pieces = [score["text"] for score in cut["logprobs"]]
+    assert stop in "".join(pieces) and stop not in "".join(pieces[:-1])
+    assert all(len(score["top"]) == 2 for score in cut["logprobs"])
+
+
+def test_a_file_may_hold_parameters_which_go_before_flags(artifact, tmp_path):
+    """FE-30, FE-33"""
+    messages = [{"role": "user", "content": "hello"}]
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({"messages": messages, "max_tokens": 3, "temperature": 0, "n": 1}))
+    done = call(artifact, "--messages", path, "--max-new", 9, "--temperature", 50)
+    assert done.err.splitlines()[0].endswith("request.json: not used: n")
+    assert " decode 3 tokens" in done.err
+    want = call(artifact, "--prompt", "hello", "--max-new", 3, "--greedy", "--json").record
+    again = call(artifact, "--messages", path, "--temperature", 50, "--json").record
+    assert again["tokens"] == want["tokens"]
+
+
 def test_the_same_seed_gives_the_same_answer_and_is_reported(artifact):
     """FE-30"""
     asked = ("--prompt", "hello", "--temperature", 5, "--top-k", 0, "--json", "--max-new", 12)
@@ -191,6 +219,13 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "not a number": (["--prompt", "x", "--top-p", "nan"], 2, "--top-p is out of range"),
     "no shortlist": (["--prompt", "x", "--messages", __file__], 2, "two things to answer"),
     "messages": (["--messages", __file__], 2, "file is not JSON"),
+    "other device": (["--prompt", "x", "--device", "meta"], 2, "device cannot be used"),
+    "drafts alone": (["--prompt", "x", "--draft-tokens", "3"], 2, "add --spec mtp"),
+    "shortlist alone": (["--prompt", "x", "--lm-head-draft"], 2, "add --spec mtp"),
+    "empty stop": (["--prompt", "x", "--stop", ""], 2, "--stop is not a text, or empty"),
+    "bias": (["--prompt", "x", "--logit-bias", "5"], 2, "--logit-bias is not understood"),
+    "bias of nothing": (["--prompt", "x", "--logit-bias", "9999999=1"], 1, "unknown token id"),
+    "log probabilities": (["--prompt", "x", "--top-logprobs", "3"], 2, "needs --json"),
 }
 
 
@@ -249,6 +284,8 @@ def test_a_model_without_a_tower_or_head_says_so(blind, tmp_path):
     assert (done.code, "has no vision tower" in done.failure) == (2, True)
     done = call(blind, "--prompt", "x", "--spec", "mtp")
     assert (done.code, "has no MTP head" in done.failure) == (2, True)
+    done = call(blind, "--prompt", "x", "--vision")
+    assert (done.code, "has no vision tower" in done.failure) == (2, True)
     assert call(blind, "--prompt", "x", "--max-new", 2).code == 0
 
 
@@ -288,33 +325,21 @@ def test_a_conversation_without_a_tower_takes_no_images(blind):
     assert (done.code, "no vision tower is loaded" in done.err) == (0, True)
 
 
-def test_the_first_interrupt_asks_and_the_second_interrupts():
-    """FE-32"""
-    before = signal.getsignal(signal.SIGINT)
-    with Interruption() as interruption:
-        signal.raise_signal(signal.SIGINT)
-        assert interruption.asked
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+def test_an_image_goes_through_the_tower_once_in_a_conversation(artifact, tmp_path, monkeypatch):
+    """FE-34: until the conversation is forgotten."""
+    import ninfer_runtime.frontend.prompt as prompt
 
+    runs = []
+    run_vision = prompt.run_vision
 
-def test_an_interrupted_answer_keeps_what_it_has(artifact, monkeypatch):
-    """FE-32"""
-    import ninfer_tools.run_session.session as session
+    def counting(*arguments):
+        runs.append(arguments)
+        return run_vision(*arguments)
 
-    class Impatient(Interruption):
-        calls = 0
-
-        @property
-        def asked(self) -> bool:
-            self.calls += 1
-            return self.calls > 3
-
-        @asked.setter
-        def asked(self, value: bool) -> None: ...
-
-    monkeypatch.setattr(session, "Interruption", Impatient)
-    done = call(artifact, "--prompt", "hello", "--greedy", "--json")
-    assert (done.code, done.record["finish"]) == (130, "cancelled")
-    assert 0 < len(done.record["tokens"]) <= 3
+    monkeypatch.setattr(prompt, "run_vision", counting)
+    (tmp_path / "a.png").write_bytes(encode_picture(random_pixels(64, 64)))
+    (tmp_path / "b.png").write_bytes(encode_picture(random_pixels(64, 96)))
+    image = f"/image {tmp_path}/"
+    lines = f"{image}a.png\nlook\nand now\n{image}b.png\nlook\nagain\n/reset\n{image}a.png\nlook\n"
+    done = call(artifact, "--chat", "--greedy", "--max-new", 2, lines=lines)
+    assert (done.code, len(prompt_sizes(done)), len(runs)) == (0, 5, 3)

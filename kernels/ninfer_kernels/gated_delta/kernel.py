@@ -62,8 +62,11 @@ def fold(
 
     b_s [ROWS, WIDTH]: rows o_v and columns o_k of the head's state.
     """
-    for j in range(count):
-        i_r = i_s * R + (first + j) % R
+    i_first = i_s * R
+    i_place = first % R
+    for _ in range(count):
+        i_r = i_first + i_place
+        i_place = tl.where(i_place + 1 == R, 0, i_place + 1)
         b_decay = tl.load(decay_ptr + i_r * NV + i_h)
         b_k = tl.load(key_ptr + (i_r * NK + i_h // (NV // NK)) * DK + o_k)
         b_u = tl.load(update_ptr + (i_r * NV + i_h) * DV + o_v)

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
 
 from ninfer_kernels.compilation import Compilation
 from ninfer_kernels.launch import ceil_div
-from ninfer_kernels.linear.matrix import BF16, FORMATS, FP32, NVFP4, Q4, Q5, Q6, Matrix
+from ninfer_kernels.linear.matrix import BF16, FORMATS, FP8, FP32, NVFP4, Q4, Q5, Q6, Q8, Matrix
 from ninfer_kernels.linear.plan import BLOCK_ROWS, MAX_SKINNY, STEP_K, plan_skinny
 from ninfer_kernels.linear.tile import (
     FORMAT_IDS,
@@ -24,6 +27,7 @@ from ninfer_kernels.linear.tile import (
     row_step,
     scale_rows,
 )
+from ninfer_kernels.tuning import Place, Tuning, find_tuning
 
 _REDUCE_COLUMNS = 1024
 _DECODE_ROWS = 16
@@ -32,6 +36,23 @@ _NUM_STAGES = 3
 
 # Left alone, ptxas trades a few spills of these for more resident programs on some cards.
 _MAX_REGISTERS = {FP32: 128, Q5: 128, Q6: 128}
+
+# Skinny products by (format, rows, columns) of the matrix; scripts/tune_linear.py on an H200.
+# Two warps of matrix units read the wide formats 1.1 to 2 times as fast as a warp group.
+TUNED: dict[Place, Tuning] = {
+    Place(90, (Q5,)): Tuning(num_warps=2, num_stages=3, max_registers=168),
+    Place(90, (Q6,)): Tuning(num_warps=2, num_stages=3, max_registers=168),
+    Place(90, (Q8,)): Tuning(num_warps=2, num_stages=2),
+    Place(90, (FP8, 14336, 5120)): Tuning(num_warps=2, num_stages=3),
+    Place(90, (FP8, 248320, 5120)): Tuning(num_warps=2, num_stages=4),
+    Place(90, (FP8, 248320, 2048)): Tuning(num_warps=2, num_stages=2),
+    Place(90, (BF16, 14336, 5120)): Tuning(num_warps=2, num_stages=3),
+}
+
+
+def default_tuning(format: str) -> Tuning:
+    """Return how a skinny product of this format is launched where nothing was measured."""
+    return Tuning(_NUM_WARPS, _NUM_STAGES, _MAX_REGISTERS.get(format))
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -118,8 +139,12 @@ def launch_skinny(
     bias: torch.Tensor | None,
     out: torch.Tensor,
     scratch: torch.Tensor | None,
+    tuning: Tuning | None = None,
 ) -> None:
-    """Write x [T <= 16, K] times `matrix` (+ bias) to out [T, N]; `scratch` float32 as planned."""
+    """Write x [T <= 16, K] times `matrix` (+ bias) to out [T, N]; `scratch` float32 as planned.
+
+    `tuning` None takes that of TUNED or the default.
+    """
     plan = plan_skinny(matrix.rows, matrix.columns)
     w, h, s = plane_pointers(matrix)
     split = plan.splits > 1
@@ -127,13 +152,18 @@ def launch_skinny(
     added = bias if bias is not None else out
     # One tile for any number of bfloat16 rows; float32 rows one by one.
     single = x.dtype == torch.float32 or matrix.format == FP32
+    if tuning is None:
+        tuning = default_tuning(matrix.format)
+        if not single:
+            shape = (matrix.format, matrix.rows, matrix.columns)
+            tuning = find_tuning(TUNED, x.device, shape, tuning)
     linear_skinny[(plan.blocks, plan.splits, x.shape[0] if single else 1)](
         x, w, h, s, added, out, parts,
         x.shape[0], matrix.rows, matrix.columns, x.stride(0), out.stride(0), plan.split_k,
         FORMAT=FORMAT_IDS[matrix.format], BN=BLOCK_ROWS,
         BT=1 if single else MAX_SKINNY, BK=TILE_K[matrix.format], STEP=STEP_K,
         EVEN=matrix.columns % STEP_K == 0, SPLIT=split, BIAS=bias is not None and not split,
-        num_warps=_NUM_WARPS, num_stages=_NUM_STAGES, maxnreg=_MAX_REGISTERS.get(matrix.format),
+        num_warps=tuning.num_warps, num_stages=tuning.num_stages, maxnreg=tuning.max_registers,
     )  # fmt: skip
     if split:
         grid = (ceil_div(matrix.rows, _REDUCE_COLUMNS), x.shape[0])
@@ -154,7 +184,10 @@ def launch_decode(matrix: Matrix, out: torch.Tensor) -> None:
     )  # fmt: skip
 
 
-def _skinny_compilation(format: str, split: bool, dtype: str = "bf16") -> Compilation:
+def _skinny_compilation(
+    format: str, split: bool, dtype: str = "bf16", tuning: Tuning | None = None
+) -> Compilation:
+    tuning = tuning or default_tuning(format)
     whole = ("T", "N", "K", "x_stride", "y_stride", "split_k")
     signature = {
         "x_ptr": f"*{dtype}",
@@ -175,11 +208,21 @@ def _skinny_compilation(format: str, split: bool, dtype: str = "bf16") -> Compil
         signature=signature,
         constants=constants,
         divisible=tuple(name for name in signature if name != "T"),
-        num_warps=_NUM_WARPS,
-        num_stages=_NUM_STAGES,
-        max_registers=128,
-        options={"maxnreg": _MAX_REGISTERS[format]} if format in _MAX_REGISTERS else {},
+        num_warps=tuning.num_warps,
+        num_stages=tuning.num_stages,
+        max_registers=tuning.max_registers or 128,
+        options={"maxnreg": tuning.max_registers} if tuning.max_registers else {},
     )
+
+
+def _tuned_compilations(place: Place, tuning: Tuning) -> Iterator[Compilation]:
+    """Yield the entry as it is launched: split, whole, or, for any shape, both."""
+    format, *sizes = place.shape
+    splits = {plan_skinny(*sizes).splits > 1} if sizes else {False, True}
+    for split in sorted(splits):
+        base = _skinny_compilation(format, split, tuning=tuning)
+        name = " ".join([base.name, "x".join(map(str, sizes)), "tuned"]).replace("  ", " ")
+        yield replace(base, name=name, architectures=(place.architecture,), tuned=True)
 
 
 def _decode_compilation(format: str) -> Compilation:
@@ -207,4 +250,5 @@ COMPILATIONS: tuple[Compilation, ...] = (
         divisible=("part_ptr", "bias_ptr", "y_ptr", "N", "y_stride"),
     ),
     *(_decode_compilation(format) for format in FORMATS if format != BF16),
+    *(c for place, tuning in TUNED.items() for c in _tuned_compilations(place, tuning)),
 )  # fmt: skip

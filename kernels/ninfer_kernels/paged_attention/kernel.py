@@ -206,10 +206,12 @@ def tile_for(dtype: torch.dtype, rows: int, machine: Machine) -> dict[str, Any]:
     """Return KEYS, num_warps and num_stages that fit the registers and the shared memory."""
     if dtype == torch.float32:
         return {"KEYS": 16, "num_warps": 4, "num_stages": 1}
-    large = machine.shared_bytes >= 160 * 1024
     if rows == ROUND_ROWS:
         # 64 keys with four warps spill; the partition of keys must not depend on the machine.
+        large = machine.shared_bytes >= 160 * 1024
         return {"KEYS": 32, "num_warps": 4, "num_stages": 3 if large else 2}
+    # Below sm_90 the products of 64 keys take more registers than there are.
+    large = machine.shared_bytes >= 200 * 1024
     return {"KEYS": 64 if large else 32, "num_warps": 8, "num_stages": 2}
 
 
@@ -255,11 +257,16 @@ def _join_constants(q_heads: int, size: int, splits: int, keys: int) -> dict[str
 
 _CODE_TYPES = {"bf16": "*bf16", "fp8": "*u8", "int8": "*i8"}
 _STRIDES = ("q_lane_stride", "q_column_stride", "q_head_stride")
-_LARGE = Machine(processors=132, shared_bytes=227 * 1024)
-_SMALL = Machine(processors=82, shared_bytes=99 * 1024)
+# Machines by the tiles they run, and the architectures of each.
+_MACHINES = {
+    "large": (Machine(processors=132, shared_bytes=227 * 1024), (90, 100)),
+    "medium": (Machine(processors=108, shared_bytes=163 * 1024), (80,)),
+    "small": (Machine(processors=82, shared_bytes=99 * 1024), (86, 89, 120)),
+}
 
 
-def _compilation(kind: str, rows: int, splits: int, machine: Machine) -> Compilation:
+def _compilation(kind: str, rows: int, splits: int, size: str) -> Compilation:
+    machine, architectures = _MACHINES[size]
     codes = dict.fromkeys(("keys_ptr", "values_ptr"), _CODE_TYPES[kind])
     scale_type = "*bf16" if kind == "bf16" else "*fp16"
     scales = dict.fromkeys(("key_scales_ptr", "value_scales_ptr"), scale_type)
@@ -271,9 +278,6 @@ def _compilation(kind: str, rows: int, splits: int, machine: Machine) -> Compila
     options = {name: tile.pop(name) for name in ("num_warps", "num_stages")}
     pointers = {"q_ptr": "*bf16", **codes, **scales, **tables, "out_ptr": "*bf16", **parts}
     kernel = "prefill" if rows > ROUND_ROWS else "round"
-    size, architectures = (
-        ("large", (80, 90, 100)) if machine is _LARGE else ("small", (86, 89, 120))
-    )
     return Compilation(
         name=f"attention_{kernel}_{kind}_{size}",
         kernel=attention_kernel,
@@ -287,10 +291,10 @@ def _compilation(kind: str, rows: int, splits: int, machine: Machine) -> Compila
 
 COMPILATIONS = (
     *(
-        _compilation(kind, rows, splits, machine)
+        _compilation(kind, rows, splits, size)
         for kind in _CODE_TYPES
         for rows, splits in ((ROUND_ROWS, 64), (PREFILL_ROWS, 1))
-        for machine in (_LARGE, _SMALL)
+        for size in _MACHINES
     ),
     Compilation(
         name="attention_join",

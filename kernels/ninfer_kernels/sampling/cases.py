@@ -11,6 +11,7 @@ from ninfer_kernels.sampling.op import (
     apply_penalties,
     candidate_probabilities,
     choose_tokens,
+    record_tokens,
     select_candidates,
 )
 from ninfer_kernels.sampling.parameters import (
@@ -97,6 +98,7 @@ def worst_error(case: SamplingCase, device: torch.device | str, seed: int, backe
         error_share(probabilities, exact, PROBABILITY_ERROR * exact + 1e-30),
         _token_error(logits, found, parameters, backend),
         _penalty_error(logits, seed, backend),
+        _count_error(found, case.vocabulary, backend),
     ]
     return max(shares)
 
@@ -119,6 +121,19 @@ def _token_error(
         want, _ = choose_tokens(*arguments, wide=False, backend="reference")
         shares.append(error_share(got, want, 0.0))
     return max(shares)
+
+
+def _count_error(found: Candidates, vocabulary: int, backend: str) -> float:
+    """Count the first three candidates of every row, the last twice; of row r only r mod 5."""
+    rows, device = len(found.flags), found.ids.device
+    tokens = found.ids[:, [0, 1, 2, 2]].contiguous()
+    lanes = torch.arange(rows, device=device).flip(0).int()
+    results = []
+    for chosen in (backend, "reference"):
+        counts = torch.ones(rows, vocabulary, dtype=torch.int32, device=device)
+        record_tokens(counts, lanes, tokens, lanes % 5, backend=chosen)
+        results.append(counts)
+    return error_share(*results, 0.0)
 
 
 def _penalty_error(logits: torch.Tensor, seed: int, backend: str) -> float:

@@ -29,22 +29,32 @@ def check_tensor(
     dtype: torch.dtype,
     shape: tuple[int, ...],
     device: torch.device,
+    *,
+    gaps: bool = False,
 ) -> None:
-    """Refuse another dtype, shape or device, and gaps between elements."""
+    """Refuse another dtype, shape or device, and, without `gaps`, gaps between elements."""
     if tensor.dtype != dtype or tuple(tensor.shape) != shape or tensor.device != device:
         got = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
         raise ValueError(f"{name}: got {got}, want {dtype} {list(shape)} on {device}")
-    if not tensor.is_contiguous():
+    if not gaps and not tensor.is_contiguous():
         raise ValueError(f"{name}: got strides {tensor.stride()}, want contiguous")
 
 
-def check_candidates(found: Candidates, rows: int, device: torch.device) -> None:
-    """Refuse candidates of other than `rows` rows."""
-    wide = (rows, CANDIDATES)
-    check_tensor("candidates.ids", found.ids, torch.int32, wide, device)
-    check_tensor("candidates.logits", found.logits, torch.float32, wide, device)
-    check_tensor("candidates.log_sum", found.log_sum, torch.float32, (rows,), device)
-    check_tensor("candidates.flags", found.flags, torch.int32, (rows,), device)
+def check_candidates(
+    found: Candidates, rows: int, device: torch.device, *, whole: bool = True
+) -> None:
+    """Refuse candidates of other than `rows` rows of 64; without `whole`, of more than 64."""
+    columns = found.ids.shape[-1] if found.ids.dim() else 0
+    wide = (rows, CANDIDATES if whole else min(columns, CANDIDATES))
+    for name, dtype, shape in (
+        ("ids", torch.int32, wide),
+        ("logits", torch.float32, wide),
+        ("log_sum", torch.float32, (rows,)),
+        ("flags", torch.int32, (rows,)),
+    ):
+        tensor = getattr(found, name)
+        # What torch computes with may have gaps, kernels may not.
+        check_tensor(f"candidates.{name}", tensor, dtype, shape, device, gaps=not whole)
 
 
 def check_workspace(space: CandidateWorkspace, rows: int, vocabulary: int) -> None:

@@ -43,7 +43,6 @@ def penalty_kernel(
     o_v = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     m_v = o_v < V
     b_x = tl.load(logits_ptr + i_r * stride_row + o_v, m_v, 0.0).to(tl.float32)
-    m_excluded = b_x == float("-inf")
     b_count = tl.load(counts_ptr + i_l * V + o_v, m_v, 0)
     for i in range(E):
         b_count += (o_v == tl.load(drafts_ptr + i_r * E + i)).to(tl.int32)
@@ -53,10 +52,10 @@ def penalty_kernel(
         m_known = m_seen | (tl.load(prompt_ptr + i_l * V + o_v, m_v, 0) != 0)
     repetition = tl.load(repetition_ptr + i_l)
     b_repeated = tl.where(b_x > 0.0, b_x / repetition, b_x * repetition)
-    b_x = tl.where(m_known, b_repeated, b_x)
-    b_x -= tl.load(frequency_ptr + i_l) * b_count.to(tl.float32)
-    b_x -= tl.where(m_seen, tl.load(presence_ptr + i_l), 0.0)
-    b_x = tl.where(m_excluded, float("-inf"), b_x)
+    b_y = tl.where(m_known, b_repeated, b_x)
+    b_y -= tl.load(frequency_ptr + i_l) * b_count.to(tl.float32)
+    b_y -= tl.where(m_seen, tl.load(presence_ptr + i_l), 0.0)
+    b_x = tl.where(b_x == float("-inf"), b_x, b_y)
     if HAS_MASK:
         b_word = tl.load(mask_ptr + i_r * tl.cdiv(V, 32) + (o_v >> 5), m_v, 0)
         b_x = tl.where(((b_word >> (o_v & 31)) & 1) != 0, b_x, float("-inf"))

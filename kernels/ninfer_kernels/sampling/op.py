@@ -90,7 +90,7 @@ def choose_tokens(
     chosen = choose_backend(logits, backend)
     if candidates is None:
         candidates = select_candidates(logits, backend=chosen)
-    check_candidates(candidates, rows, logits.device)
+    check_candidates(candidates, rows, logits.device, whole=chosen == TRITON)
     out = _prepare("out", out, rows, logits.device)
     flags = _prepare("flags", flags, rows, logits.device)
     if chosen == TRITON:
@@ -119,12 +119,13 @@ def candidate_probabilities(
     them; with it they are the q a draft was drawn from. Other rows are cut at 64 candidates.
     """
     shape, device = tuple(candidates.ids.shape), candidates.ids.device
-    check_candidates(candidates, shape[0], device)
+    chosen = choose_backend(candidates.ids, backend)
+    check_candidates(candidates, shape[0], device, whole=chosen == TRITON)
     parameters.check(shape[0])
     if out is None:
         out = torch.empty(shape, dtype=torch.float32, device=device)
     check_tensor("out", out, torch.float32, shape, device)
-    if choose_backend(candidates.ids, backend) == TRITON:
+    if chosen == TRITON:
         from ninfer_kernels.sampling import kernel
 
         return kernel.launch_probabilities(candidates, parameters, out)

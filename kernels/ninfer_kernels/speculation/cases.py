@@ -89,10 +89,13 @@ def worst_error(
             emitted=poisoned(shape, integer, device),
             flags=poisoned(shape, integer, device),
         )
-        options = {"candidates": found, "wide": False}
-        got = accept_drafts(*arguments, **options, out=out, backend=backend)
-        want = accept_drafts(*arguments, **options, backend="reference")
+        slots = torch.arange(case.lanes, device=device).flip(0).int()
+        counts = [poisoned(shape, integer, device) for _ in range(2)]
+        options = {"candidates": found, "wide": False, "slots": slots}
+        got = accept_drafts(*arguments, **options, committed=counts[0], out=out, backend=backend)
+        want = accept_drafts(*arguments, **options, committed=counts[1], backend="reference")
         shares += [
+            error_share(*counts, 0.0),
             error_share(got.accepted, want.accepted, 0.0),
             error_share(got.tokens, want.tokens, 0.0),
             error_share(got.emitted, want.emitted, 0.0),

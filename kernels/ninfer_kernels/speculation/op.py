@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ninfer_kernels.launch import TRITON, choose_backend
+from ninfer_kernels.sampling.checks import check_candidates, check_logits, check_tensor
 from ninfer_kernels.sampling.op import select_candidates
 from ninfer_kernels.sampling.parameters import Candidates, SamplingParameters
 from ninfer_kernels.speculation import reference
@@ -38,20 +39,23 @@ def accept_drafts(
     exactly the greedy tokens. Nothing is read back to the host, except by the torch
     implementation. Raises ValueError.
     """
-    if logits.dim() != 3 or not logits.is_contiguous():
-        raise ValueError(f"logits: got {tuple(logits.shape)}, want contiguous [L, W, V]")
-    lanes, width, vocabulary = logits.shape
+    if logits.dim() != 3 or not logits.is_contiguous() or logits.shape[1] < 1:
+        raise ValueError(f"logits: got {tuple(logits.shape)}, want contiguous [L, W >= 1, V]")
+    (lanes, width, vocabulary), device = logits.shape, logits.device
+    check_logits(logits.view(-1, vocabulary))
     parameters.check(lanes)
-    drafts = _prepare_drafts(drafts, lanes, width, logits.device)
-    for name, tensor in (("position", position), ("columns", columns)):
-        if tensor.dtype != torch.int32 or tuple(tensor.shape) != (lanes,):
-            raise ValueError(f"{name}: got {tuple(tensor.shape)}, want int32 [{lanes}]")
-    if (slots is None) != (committed is None):
-        raise ValueError("commit: got one of slots and committed, want both or none")
     chosen = choose_backend(logits, backend)
+    drafts = _prepare_drafts(drafts, lanes, width, device, gaps=chosen != TRITON)
+    for name, tensor in (("position", position), ("columns", columns)):
+        check_tensor(name, tensor, torch.int32, (lanes,), device)
+    _check_commit(slots, committed, lanes, device)
     if candidates is None:
         candidates = select_candidates(logits.view(-1, vocabulary), backend=chosen)
-    out = out or allocate_verdict(lanes, width, logits.device)
+    check_candidates(candidates, lanes * width, device, whole=chosen == TRITON)
+    out = out or allocate_verdict(lanes, width, device)
+    for name, tensor in vars(out).items():
+        shape = (lanes, width) if name == "tokens" else (lanes,)
+        check_tensor(f"out.{name}", tensor, torch.int32, shape, device)
     arguments = (drafts, parameters, position, columns)
     if chosen == TRITON:
         from ninfer_kernels.speculation import kernel
@@ -86,18 +90,30 @@ def _replace_wide(
     reference.assemble(accepted, token, drafts, columns, out.flags, out)
 
 
-def _prepare_drafts(drafts: Drafts | None, lanes: int, width: int, device: torch.device) -> Drafts:
+def _prepare_drafts(
+    drafts: Drafts | None, lanes: int, width: int, device: torch.device, *, gaps: bool
+) -> Drafts:
     if drafts is None and width == 1:
         tokens = torch.zeros(lanes, 0, dtype=torch.int32, device=device)
         empty = torch.zeros(lanes, 0, 1, dtype=torch.int32, device=device)
         return Drafts(tokens, empty, empty.float())
-    if drafts is None or tuple(drafts.tokens.shape) != (lanes, width - 1):
-        got = None if drafts is None else tuple(drafts.tokens.shape)
+    if drafts is None or drafts.ids.dim() != 3:
+        got = None if drafts is None else f"ids {tuple(drafts.ids.shape)}"
         raise ValueError(f"drafts: got {got}, want tokens int32 {(lanes, width - 1)}")
-    sparse = (lanes, width - 1, drafts.ids.shape[-1])
-    if tuple(drafts.ids.shape) != sparse or tuple(drafts.probabilities.shape) != sparse:
-        raise ValueError(
-            f"drafts: got ids {tuple(drafts.ids.shape)} and probabilities "
-            f"{tuple(drafts.probabilities.shape)}, want {sparse[:2]} and equal counts"
-        )
+    sparse = (lanes, width - 1, drafts.ids.shape[2])
+    check_tensor("drafts.tokens", drafts.tokens, torch.int32, sparse[:2], device, gaps=gaps)
+    check_tensor("drafts.ids", drafts.ids, torch.int32, sparse, device, gaps=gaps)
+    check_tensor(
+        "drafts.probabilities", drafts.probabilities, torch.float32, sparse, device, gaps=gaps
+    )
     return drafts
+
+
+def _check_commit(
+    slots: torch.Tensor | None, committed: torch.Tensor | None, lanes: int, device: torch.device
+) -> None:
+    if (slots is None) != (committed is None):
+        raise ValueError("commit: got one of slots and committed, want both or none")
+    if slots is not None and committed is not None:
+        check_tensor("slots", slots, torch.int32, (lanes,), device)
+        check_tensor("committed", committed, torch.int32, tuple(committed.shape[:1]), device)

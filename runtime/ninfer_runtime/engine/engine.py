@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import torch
 
 from ninfer_formats.errors import NinferError
 from ninfer_formats.reader import Artifact
-from ninfer_kernels.sampling.parameters import CANDIDATES
 from ninfer_runtime.config import PAGE_TOKENS, EngineConfig, Settings, resolve
+from ninfer_runtime.engine.checks import check_request
 from ninfer_runtime.engine.devices import prepare_device
 from ninfer_runtime.engine.diagnosis import find_bad_layer
 from ninfer_runtime.engine.graphs import Rounds
 from ninfer_runtime.engine.landing import Landing, land
-from ninfer_runtime.engine.lane_writer import activate, idle, write_mask, write_pages
-from ninfer_runtime.engine.lanes import MAX_BIAS, MAX_STOP_IDS, allocate_lanes
+from ninfer_runtime.engine.lane_writer import (
+    activate,
+    forbids_all,
+    idle,
+    restrict,
+    write_mask,
+    write_pages,
+)
+from ninfer_runtime.engine.lanes import allocate_lanes
 from ninfer_runtime.engine.prefill import Place, run_chunk, text_positions
 from ninfer_runtime.engine.request import (
     CANCELLED,
     ERROR,
     LENGTH,
     STOP,
+    Mask,
     Request,
     Step,
 )
+from ninfer_runtime.engine.reservation import reserve_memory, reserve_spare
 from ninfer_runtime.engine.rollback import roll_back
 from ninfer_runtime.engine.round import RoundKind
 from ninfer_runtime.engine.scores import read_scores
 from ninfer_runtime.engine.sequence import Phase, SavedSequence, Sequence
+from ninfer_runtime.engine.warm_up import warm_up
 from ninfer_runtime.errors import RequestError
-from ninfer_runtime.models.qwen3_5.model import allocate_state, load_model, read_geometry
+from ninfer_runtime.models.qwen3_5.model import (
+    allocate_state,
+    list_weights,
+    load_model,
+    read_geometry,
+)
 from ninfer_runtime.state.kv_pages import PagePool
 from ninfer_runtime.state.snapshot import drop_snapshot, restore_snapshot, take_snapshot
+from ninfer_runtime.weights.budget import graph_pool
 from ninfer_runtime.weights.preflight import check_artifact, enough_memory
 from ninfer_runtime.weights.staging import Progress
 
@@ -54,28 +71,50 @@ class Engine:
             config, self.geometry, "proposal/head" in artifact.bindings
         )
         prepare_device(self.settings.device)
-        with enough_memory(artifact, self.geometry, self.settings):
+        with enough_memory(artifact, self.geometry, self.settings) as self.plan:
+            if self.settings.device.type == "cuda":
+                weights = list_weights(artifact, self.geometry, self.settings)
+                reserve_memory(self.settings.device, self.plan, weights)
             self.model, self.load_record = load_model(
                 artifact, self.geometry, self.settings, progress
             )
             self.state = allocate_state(self.geometry, self.settings, self.settings.lanes)
             self.table = allocate_lanes(self.settings, self.geometry.text.vocab_size)
+            self._rounds = self._start()
+            if self.settings.device.type == "cuda":
+                reserve_spare(self.settings.device, self.plan)
         self.pages = PagePool(self.settings.pages)
         self._free_lanes = list(range(self.settings.lanes - 1, -1, -1))
         self._sequences: dict[int, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._next = 0
-        self._rounds = Rounds(self.model, self.state, self.table, self.settings.cuda_graph)
         self._landings: deque[Landing] = deque()
+        self._owes_round = False
+
+    def _start(self) -> Rounds:
+        """Compile, load and capture whatever requests will run; nothing is left of it in lanes."""
+        if self.settings.device.type == "cuda":
+            warm_up(self.model, self.state, self.settings)
+        pool = graph_pool(self.geometry, self.plan.shape) if self.settings.cuda_graph else None
+        return Rounds(self.model, self.state, self.table, pool)
 
     @property
     def busy(self) -> bool:
         """Whether any request is not finished."""
         return bool(self._sequences)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests have no lane yet."""
+        return len(self._waiting)
+
+    def find(self, number: int) -> Sequence | None:
+        """Return where a request stands, to look at only; None when it is over."""
+        return self._sequences.get(number)
+
     def add(self, request: Request) -> int:
         """Take a request; return its number. RequestError when it can never run."""
-        max_tokens = self._check(request)
+        max_tokens = check_request(request, self.settings, self.model)
         sequence = Sequence(self._next, request, max_tokens)
         self._next += 1
         self._sequences[sequence.number] = sequence
@@ -124,24 +163,40 @@ class Engine:
             sequence.reach = keep
             roll_back(self.table, self.state.decoder.recurrent, sequence, keep)
 
+    def constrain(self, number: int, mask: Mask | None) -> None:
+        """Give a running request another mask, or none, from its next token on.
+
+        A round that is under way counts for nothing. RequestError when the request does not run.
+        """
+        sequence = self._sequences.get(number)
+        if sequence is None or sequence.phase is not Phase.RUNNING:
+            raise RequestError("only a running request can be constrained", got=number)
+        self.rewind(number, len(sequence.emitted))
+        sequence.request = replace(sequence.request, mask=mask)
+        restrict(self.table, sequence)
+
     def step(self) -> list[Step]:
         """Do one piece of work: admit, at most one prefill chunk, at most one round."""
         self._admit()
-        self._prefill()
-        running = tuple(s for s in self._sequences.values() if s.phase is Phase.RUNNING)
-        if not running:
+        if not self._owes_round:
+            self._prefill()
+        # Rounds read late become rounds read at once: a step has one round of each request.
+        self._owes_round = bool(self._landings) and any(s.request.mask for s in self._running())
+        if self._owes_round:
             return self._read(ahead=0)
+        failed = self._write_masks()
+        running = self._running()
+        if not running:
+            return failed + self._read(ahead=0)
         kind = RoundKind(
             wide=any(s.request.sampling.wide for s in running),
             penalised=any(s.request.sampling.penalised for s in running),
             masked=any(s.request.mask is not None for s in running),
         )
-        for sequence in running:
-            write_mask(self.table, sequence)
         emission = self._rounds.run(kind, 1 + max(s.lane for s in running))
         self._landings.append(land(emission, running))
         # A mask depends on the newest token, which must have been read.
-        return self._read(ahead=int(self.settings.look_ahead and not kind.masked))
+        return failed + self._read(ahead=int(self.settings.look_ahead and not kind.masked))
 
     def settle(self) -> list[Step]:
         """Hand out the tokens of every launched round."""
@@ -191,36 +246,6 @@ class Engine:
     def _planes(self) -> tuple[torch.Tensor, ...]:
         return (*self.state.decoder.recurrent.planes, *self.table.planes)
 
-    def _check(self, request: Request) -> int:
-        """Return how many tokens the answer may have; RequestError for what cannot run."""
-        room = self.settings.max_context - len(request.prompt)
-        if not request.prompt:
-            raise RequestError("the prompt is empty")
-        if room < 1:
-            raise RequestError(
-                "the prompt is longer than the context",
-                got=f"{len(request.prompt)} tokens",
-                want=f"at most {self.settings.max_context - 1}",
-                remedy="shorten it, or start with a larger --max-context",
-            )
-        vocabulary = self.geometry.text.vocab_size
-        for id in (*request.prompt, *request.stops, *request.sampling.bias):
-            if not 0 <= id < vocabulary:
-                raise RequestError("unknown token id", got=id, want=f"0 to {vocabulary - 1}")
-        if request.max_tokens < 1:
-            raise RequestError("no tokens are asked for", got=request.max_tokens, want=">= 1")
-        if len(request.stops) > MAX_STOP_IDS:
-            raise RequestError("too many stop ids", got=len(request.stops), want=MAX_STOP_IDS)
-        if len(request.sampling.bias) > MAX_BIAS:
-            raise RequestError("too many biases", got=len(request.sampling.bias), want=MAX_BIAS)
-        if request.logprobs is not None and not 0 <= request.logprobs <= CANDIDATES:
-            raise RequestError(
-                "log probabilities of that many tokens are not kept",
-                got=request.logprobs,
-                want=f"0 to {CANDIDATES}",
-            )
-        return min(request.max_tokens, room)
-
     def _admit(self) -> None:
         """Give lanes and pages to waiting requests, first come, first served."""
         while self._waiting and self._free_lanes:
@@ -236,9 +261,9 @@ class Engine:
             sequence.table = torch.tensor([sequence.pages], dtype=torch.int32, device=device)
             media = sequence.request.media
             sequence.positions = (
-                text_positions(len(sequence.request.prompt), device)
+                text_positions(len(sequence.request.prompt))
                 if media is None
-                else media.positions.to(device)
+                else media.positions.cpu()
             )
             self.state.decoder.recurrent.reset(sequence.lane)
             sequence.phase = Phase.PREFILL
@@ -262,6 +287,21 @@ class Engine:
             activate(self.table, sequence)
             sequence.phase = Phase.RUNNING
 
+    def _running(self) -> tuple[Sequence, ...]:
+        return tuple(s for s in self._sequences.values() if s.phase is Phase.RUNNING)
+
+    def _write_masks(self) -> list[Step]:
+        """Ask every mask what may come next; end the requests whose mask fails."""
+        steps = []
+        for sequence in self._running():
+            try:
+                write_mask(self.table, sequence)
+            except Exception as error:  # a caller's code: it must end no other request
+                self._release(sequence)
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                steps.append(Step(sequence.number, (), 0, ERROR, f"the mask failed: {reason}"))
+        return steps
+
     def _read(self, ahead: int) -> list[Step]:
         """Hand out the tokens of launched rounds, except of the newest `ahead` ones."""
         steps: list[Step] = []
@@ -283,7 +323,7 @@ class Engine:
         finish = self._judge(sequence, new, int(landing.flags[lane]))
         error = self._explain(sequence) if finish == ERROR else None
         scores = read_scores(landing, sequence, count)
-        if finish is not None:
+        if finish == ERROR or (finish is not None and not sequence.request.held):
             self._release(sequence)
         return Step(sequence.number, new, self.settings.drafts, finish, error, scores)
 
@@ -295,8 +335,8 @@ class Engine:
         return LENGTH if len(sequence.emitted) >= sequence.max_tokens else None
 
     def _explain(self, sequence: Sequence) -> str:
-        mask = sequence.request.mask
-        if mask is not None and not bool(mask(tuple(sequence.emitted)).any()):
+        vocabulary = self.geometry.text.vocab_size
+        if sequence.request.mask is not None and forbids_all(self.table, sequence, vocabulary):
             return "the mask allows no token"
         place = find_bad_layer(self.model, self.state, self.table, sequence.lane)
         return f"logits are not finite; the first place: {place}"

@@ -17,16 +17,22 @@ def activate(table: LaneTable, sequence: Sequence) -> None:
     last = len(request.prompt) - 1
     table.tokens[lane, 0] = request.prompt[last]
     table.base[lane] = last
-    table.shift[lane] = sequence.positions[:, last].max() - last
+    table.shift[lane] = int(sequence.positions[:, last].max()) - last
     table.remaining[lane] = sequence.max_tokens
     write_pages(table, sequence)
     table.stops[lane].fill_(-1)
     for index, stop in enumerate(request.stops):
         table.stops[lane, index] = stop
     _write_sampling(table, sequence)
-    table.widths[lane] = table.width if request.mask is None else 1
-    table.mask[lane].fill_(-1)
+    restrict(table, sequence)
     table.counts[lane] = 1
+
+
+def restrict(table: LaneTable, sequence: Sequence) -> None:
+    """Let a lane draft as its request's mask permits; until the mask is asked, all tokens may
+    come."""
+    table.widths[sequence.lane] = table.width if sequence.request.mask is None else 1
+    table.mask[sequence.lane].fill_(-1)
 
 
 def write_pages(table: LaneTable, sequence: Sequence) -> None:
@@ -42,14 +48,22 @@ def idle(table: LaneTable, lane: int) -> None:
 
 
 def write_mask(table: LaneTable, sequence: Sequence) -> None:
-    """Set what the lane's next token may be, where the request restricts it. ValueError for a mask
-    of another form."""
+    """Set what the lane's next token may be, where the request restricts it. Raises what the mask
+    raises, and ValueError for one of another form."""
     if sequence.request.mask is not None:
         words, own = sequence.request.mask(tuple(sequence.emitted)), table.mask[sequence.lane]
-        if words.dtype != own.dtype or words.shape != own.shape:
-            got = f"{words.dtype} {list(words.shape)}"
-            raise ValueError(f"mask: got {got}, want int32 {list(own.shape)}")
+        found = isinstance(words, torch.Tensor)
+        if not found or words.dtype != own.dtype or words.shape != own.shape:
+            got = f"{words.dtype} {list(words.shape)}" if found else type(words).__name__
+            raise ValueError(f"got {got}, want a tensor int32 {list(own.shape)}")
         own.copy_(words)
+
+
+def forbids_all(table: LaneTable, sequence: Sequence, vocabulary: int) -> bool:
+    """Return whether the mask of a lane allows no token. Waits for the device."""
+    words = table.mask[sequence.lane].cpu()
+    bits = (words[:, None] >> torch.arange(32)) & 1
+    return not bool(bits.flatten()[:vocabulary].any())
 
 
 def _write_sampling(table: LaneTable, sequence: Sequence) -> None:

@@ -21,9 +21,9 @@ class Place:
     pages: torch.Tensor
 
 
-def text_positions(tokens: int, device: torch.device) -> torch.Tensor:
-    """Return int32 [3, tokens]: positions of plain text."""
-    return torch.arange(tokens, dtype=torch.int32, device=device).expand(3, -1).contiguous()
+def text_positions(tokens: int) -> torch.Tensor:
+    """Return int32 [3, tokens], on the host: positions of plain text."""
+    return torch.arange(tokens, dtype=torch.int32).expand(3, -1)
 
 
 def embed_prompt(model: Model, request: Request, ids: torch.Tensor, begin: int) -> torch.Tensor:
@@ -48,12 +48,16 @@ def run_chunk(
     end: int,
 ) -> torch.Tensor:
     """Run prompt tokens begin .. end, of which `end` is not the last, and return their hidden
-    states [end - begin, H]. The MTP head reads each with the token after it."""
-    device = positions.device
+    states [end - begin, H]. The MTP head reads each with the token after it.
+
+    `positions` int32 [3, prompt] lie on the host, so that the length of a prompt takes no memory
+    of the device.
+    """
+    device = place.pages.device
     ids = torch.tensor(request.prompt[begin : end + 1], dtype=torch.int32, device=device)
     embedded = embed_prompt(model, request, ids, begin)
     columns = Columns(
-        1, end - begin, positions[:, begin:end].contiguous(),
+        1, end - begin, positions[:, begin:end].contiguous().to(device),
         torch.tensor([begin], dtype=torch.int32, device=device),
         torch.tensor([end - begin], dtype=torch.int32, device=device),
         place.pages, torch.tensor([place.slot], dtype=torch.int32, device=device), True,

@@ -47,6 +47,9 @@ class Media:
     positions: torch.Tensor
 
 
+Mask = Callable[[tuple[int, ...]], torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Request:
     """A tokenised prompt. `stops` are ids that end the answer; `logprobs` is how many of the most
@@ -55,6 +58,9 @@ class Request:
     `mask`, given the tokens emitted so far, returns the tokens that may come next: int32
     [ceil(V / 32)] on the CPU, bit t mod 32 of word t div 32 allows token t. It is called once for
     every token, and the request's rounds have one column each.
+
+    A `held` request that ends with STOP or LENGTH keeps its lane until `Engine.truncate` or
+    `Engine.cancel` lets it go, or `Engine.rewind` takes it back to where it goes on.
     """
 
     prompt: tuple[int, ...]
@@ -63,7 +69,8 @@ class Request:
     stops: tuple[int, ...] = ()
     media: Media | None = None
     logprobs: int | None = None
-    mask: Callable[[tuple[int, ...]], torch.Tensor] | None = None
+    mask: Mask | None = None
+    held: bool = False
 
 
 STOP, LENGTH, ERROR, CANCELLED = "stop", "length", "error", "cancelled"

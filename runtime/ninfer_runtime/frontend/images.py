@@ -51,6 +51,8 @@ def decode_image(data: bytes, where: str, limits: MediaLimits) -> torch.Tensor:
         raise
     except Exception as error:  # a decoder's errors have no common class
         reason = str(error) or type(error).__name__
+        if isinstance(error, Image.DecompressionBombError):
+            reason = f"more than {limits.pixels} pixels"
         if isinstance(error, Image.UnidentifiedImageError):
             reason = f"not one of {', '.join(FORMATS)}"
         raise RequestError(f"image cannot be read: {reason}", where=where) from None

@@ -8,6 +8,7 @@ import torch
 
 from ninfer_formats.inventories.geometry import VisionGeometry
 from ninfer_formats.reader import Artifact
+from ninfer_runtime.errors import RequestError
 from ninfer_runtime.frontend.images import MediaLimits, decode_image
 from ninfer_runtime.frontend.messages import IMAGE, VIDEO
 from ninfer_runtime.frontend.patches import cut_patches, resize
@@ -46,7 +47,11 @@ class MediaReader:
 
     def read_image(self, data: bytes, where: str) -> Medium:
         pixels = decode_image(data, where, self.limits)
-        size = fit_image(Size(pixels.shape[1], pixels.shape[2]), self.image_settings)
+        try:
+            size = fit_image(Size(pixels.shape[1], pixels.shape[2]), self.image_settings)
+        except RequestError as error:
+            error.where = error.where or where
+            raise
         patches, grid = cut_patches(resize(pixels[None], size), self.image_settings)
         return Medium(IMAGE, patches, grid)
 

@@ -24,8 +24,10 @@ class OutputParser:
 
     def __init__(self, thinking: bool) -> None:
         self._state = _REASONING if thinking else _START
+        # Blank space that may stand beside a mark, and behind it the beginning of one. Apart, so
+        # that a long stretch is not looked through again for every piece of it.
+        self._blank: list[str] = []
         self._held = ""
-        # Whether blank space that comes next stands beside a mark.
         self._beside_mark = thinking
 
     @property
@@ -34,45 +36,67 @@ class OutputParser:
 
     def push(self, text: str) -> Pieces:
         """Return what is certain now; the rest is held until more text decides it."""
-        self._held += text
+        reasoning = ""
         if self._state == _START:
-            self._find_start()
-        reasoning = self._take_reasoning() if self._state == _REASONING else ""
-        return Pieces(reasoning, self._take_answer() if self._state == _ANSWER else "")
+            text = self._find_start(text)
+        if self._state == _REASONING:
+            reasoning, text = self._take_reasoning(text)
+        return Pieces(reasoning, self._take_answer(text) if self._state == _ANSWER else "")
 
     def finish(self) -> Pieces:
         """Return what was held: the text is at its end. A block left open is all reasoning."""
         held, self._held = self._held, ""
         if self._state == _REASONING:
-            return Pieces(reasoning=(held.lstrip() if self._beside_mark else held).rstrip())
-        return Pieces(answer=held.lstrip() if self._beside_mark else held)
+            return Pieces(reasoning=self._release(held))
+        return Pieces(answer="".join(self._blank) + held if self._state == _START else "")
 
-    def _find_start(self) -> None:
-        body = self._held.lstrip()
+    def _find_start(self, text: str) -> str:
+        """Return what is decided to stand behind the mark, or to be the answer."""
+        body = text if self._held else text.lstrip()
+        self._blank.append(text[: len(text) - len(body)])
+        body = self._held + body
         if body.startswith(THINK_START):
-            self._state, self._held = _REASONING, body.removeprefix(THINK_START)
+            self._state, self._held, self._blank = _REASONING, "", []
             self._beside_mark = True
-        elif not THINK_START.startswith(body):
-            self._state = _ANSWER
+            return body.removeprefix(THINK_START)
+        if THINK_START.startswith(body):
+            self._held = body
+            return ""
+        text = "".join(self._blank) + body
+        self._state, self._held, self._blank = _ANSWER, "", []
+        return text
 
-    def _take_reasoning(self) -> str:
-        if self._beside_mark:
-            self._held = self._held.lstrip()
-        text, mark, rest = self._held.partition(THINK_END)
+    def _take_reasoning(self, text: str) -> tuple[str, str]:
+        """Return what is certain of the reasoning, and what stands behind its mark."""
+        body, mark, rest = (self._held + text).partition(THINK_END)
         if mark:
-            self._state, self._held, self._beside_mark = _ANSWER, rest, True
-            return text.rstrip()
-        # Blank space may stand before the mark, and the end of the text may begin it.
-        keep = len(text[: len(text) - _overlap(text, THINK_END)].rstrip())
-        self._held = text[keep:]
-        self._beside_mark = self._beside_mark and keep == 0
-        return text[:keep]
+            reasoning = self._release(body)
+            self._state, self._held, self._blank = _ANSWER, "", []
+            self._beside_mark = True
+            return reasoning, rest
+        keep = len(body) - _overlap(body, THINK_END)
+        self._held = body[keep:]
+        return self._release(body[:keep]), ""
 
-    def _take_answer(self) -> str:
+    def _release(self, text: str) -> str:
+        """Return the text but for blank space at either side that may stand beside a mark."""
+        kept = text.rstrip()
+        trailing = text[len(kept) :]
         if self._beside_mark:
-            self._held = self._held.lstrip()
-            self._beside_mark = not self._held
-        text, self._held = self._held, ""
+            kept = kept.lstrip()
+            self._beside_mark = not kept
+            trailing = trailing if kept else ""
+        if not kept:
+            self._blank.append(trailing)
+            return ""
+        kept = "".join(self._blank) + kept
+        self._blank = [trailing]
+        return kept
+
+    def _take_answer(self, text: str) -> str:
+        if self._beside_mark:
+            text = text.lstrip()
+            self._beside_mark = not text
         return text
 
 

@@ -67,6 +67,16 @@ def read_video_settings(artifact: Artifact, vision: VisionGeometry) -> VideoSett
     )
 
 
+def count_frame_patches(artifact: Artifact, vision: VisionGeometry) -> int:
+    """Return the most patches of one image or one frame pair of a video."""
+    image, video = read_image_settings(artifact, vision), read_video_settings(artifact, vision)
+    # No video has fewer frames than one patch is deep.
+    frame = video.pixels.most // video.pixels.frames
+    if video.frame_cap is not None:
+        frame = min(frame, max(video.frame_cap, int(video.pixels.least * 1.05)))
+    return max(image.most, frame) // vision.patch_size**2
+
+
 @dataclass(frozen=True)
 class _Fields:
     """One file, read with errors that name it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,12 +45,26 @@ def build_prompt(
     return _expand(tokenizer, ids, media, merge)
 
 
-def run_media(prompt: Prompt, tower: VisionTower) -> Media | None:
-    """Return the rows of the prompt's media, one image or video through the tower at a time."""
+def run_media(
+    prompt: Prompt,
+    tower: VisionTower,
+    encode: Callable[[VisionTower, Medium], torch.Tensor] | None = None,
+) -> Media | None:
+    """Return the rows of the prompt's media, one image or video through the tower at a time.
+
+    They wait on the host for the chunks that read them, and take no memory of the device.
+    `encode` gives the rows of one medium, `encode_medium`'s by default.
+    """
     if prompt.places is None or prompt.positions is None:
         return None
-    rows = [run_vision(tower, medium.patches, [medium.grid]) for medium in prompt.media]
+    encode = encode or encode_medium
+    rows = [encode(tower, medium) for medium in prompt.media]
     return Media(torch.cat(rows), prompt.places, prompt.positions)
+
+
+def encode_medium(tower: VisionTower, medium: Medium) -> torch.Tensor:
+    """Return the rows [n, H] of an image or video, on the host."""
+    return run_vision(tower, medium.patches, [medium.grid]).cpu()
 
 
 def _has_pad(segment: Segment) -> bool:

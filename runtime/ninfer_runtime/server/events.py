@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ninfer_runtime.frontend.tool_calls.call_delta import CallDelta
+
 STOP, LENGTH, TOOL_CALLS, CANCELLED, ERROR = "stop", "length", "tool_calls", "cancelled", "error"
-
-
-@dataclass(frozen=True)
-class CallDelta:
-    """A piece of the tool call number `index`. The first piece has `id` and `name`; the joined
-    `arguments` of all pieces are one JSON object."""
-
-    index: int
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ninfer_runtime.frontend.tool_calls.forcing import ToolChoice
+
 
 @dataclass(frozen=True)
 class SamplingFields:
@@ -35,10 +37,12 @@ class ThinkingFields:
 @dataclass(frozen=True)
 class Constraint:
     """What the answer must match. `kind` is `json_object`, `json_schema` (`text` is the schema as
-    JSON), `regex`, `lark` (a grammar) or `gbnf`. Reasoning is free."""
+    JSON), `regex`, `lark` (a grammar) or `gbnf`. Reasoning is free. `param` is the client's field
+    that says so."""
 
     kind: str
     text: str = ""
+    param: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,6 @@ class AnswerFields:
     choices: int = 1
     ignore_eos: bool = False
     constraint: Constraint | None = None
-
-
-@dataclass(frozen=True)
-class ToolChoice:
-    """`mode` is `auto`, `none`, `required` or `named`; `names` are the functions that may be
-    called, empty for all."""
-
-    mode: str = "auto"
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

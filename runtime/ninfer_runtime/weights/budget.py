@@ -17,6 +17,13 @@ from ninfer_formats.inventories.geometry import (
 )
 from ninfer_formats.parameters import ParameterPart
 from ninfer_formats.reader import Artifact
+from ninfer_runtime.weights.device_costs import MEASURED, DeviceCosts
+from ninfer_runtime.weights.workspace import (
+    count_activations,
+    count_decoded,
+    count_logits,
+    count_vision,
+)
 
 PAGE_TOKENS = 64
 MAX_LANES = 8
@@ -31,17 +38,18 @@ _WINDOW_ROUNDS, _RECORD_ROUNDS = 2, 3
 _VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp8": 1, "int8": 1}
 _SCALED_KINDS = ("fp8", "int8")
 _FLOAT_VECTORS = ("a_log", "dt_bias")
-_DECODE_BUFFER = 512 << 20
-_MIB = 1 << 20
+# Of two axes, but read like vectors.
+_TABLES = ("/convolution", "/position_embedding")
 
 
 @dataclass(frozen=True)
 class Shape:
     """What decides the size of an engine.
 
-    `value_bytes` is the size of the compute type, `decoded` says that matrices are kept in it;
+    `value_bytes` is the size of the compute type, `matrix_bytes` that of a value of a direct
+    matrix (None: the same), `decoded` says that all matrices are kept so;
     `width` counts the columns of a round, drafts and one. `pages` None: as many as one sequence
-    of `max_context` tokens needs.
+    of `max_context` tokens needs. `patches` is the most patches of an image.
     """
 
     value_bytes: int
@@ -55,10 +63,17 @@ class Shape:
     proposal: bool = False
     vision: bool = False
     cuda_graph: bool = True
+    patches: int = 0
+    matrix_bytes: int | None = None
 
     @property
     def mtp(self) -> bool:
         return self.width > 1
+
+    @property
+    def graphs(self) -> int:
+        """How many rounds are captured: four kinds for every bucket of lanes."""
+        return 4 * (math.ceil(math.log2(self.lanes)) + 1) if self.cuda_graph else 0
 
     @property
     def page_count(self) -> int:
@@ -68,7 +83,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes of device memory by use; `weights` by component."""
+    """Bytes of device memory by use; `weights` by component. `libraries` are kernels as they are
+    loaded and what libraries keep for themselves."""
 
     weights: Mapping[str, int]
     kv_pages: int
@@ -77,12 +93,11 @@ class Budget:
     lanes: int
     workspace: int
     graphs: int
+    libraries: int
 
     @property
     def total(self) -> int:
-        return sum(self.weights.values()) + sum(
-            (self.kv_pages, self.recurrent, self.records, self.lanes, self.workspace, self.graphs)
-        )
+        return sum(self.parts.values())
 
     @property
     def parts(self) -> dict[str, int]:
@@ -95,6 +110,7 @@ class Budget:
             "lanes": self.lanes,
             "workspace": self.workspace,
             "CUDA graphs": self.graphs,
+            "libraries": self.libraries,
         }
 
 
@@ -132,19 +148,20 @@ def make_budget(
     geometry: ModelGeometry,
     shape: Shape,
     weights: Mapping[str, int],
+    costs: DeviceCosts = MEASURED,
 ) -> Budget:
     """Return the budget of an engine whose weights were counted (rules MEM-2 to MEM-7)."""
     text = geometry.text
     recurrent, records = _count_recurrent(text, shape)
-    workspace = _estimate_workspace(text, shape)
     return Budget(
         weights,
         _count_pages(text, shape),
         recurrent,
         records,
         _count_lanes(text, shape),
-        workspace,
-        _estimate_graphs(text, shape) if shape.cuda_graph else 0,
+        _count_workspace(geometry, shape, costs),
+        _count_graphs(text, shape, costs) if shape.cuda_graph else 0,
+        0 if shape.decoded else costs.libraries,
     )
 
 
@@ -166,7 +183,23 @@ def fit(geometry: ModelGeometry, shape: Shape, weights: Mapping[str, int], avail
 def count_weights(
     artifact: Artifact, shape: Shape, requantised: Callable[[str], str | None] = lambda name: None
 ) -> dict[str, int]:
-    """Return the bytes of the loaded parameters of every component in use (rule MEM-2).
+    """Return the bytes of the loaded parameters of every component in use (rule MEM-2)."""
+    return sum_components(count_parameters(artifact, shape, requantised))
+
+
+def sum_components(parameters: Mapping[str, int]) -> dict[str, int]:
+    """Return the bytes of every component, given those of its parameters by name."""
+    counts: dict[str, int] = {}
+    for name, size in parameters.items():
+        component = name.partition("/")[0]
+        counts[component] = counts.get(component, 0) + size
+    return counts
+
+
+def count_parameters(
+    artifact: Artifact, shape: Shape, requantised: Callable[[str], str | None] = lambda name: None
+) -> dict[str, int]:
+    """Return the bytes of every loaded parameter of the components in use (rule MEM-2).
 
     `requantised` gives the format that a bf16 matrix gets at load, None to leave it.
     """
@@ -174,12 +207,11 @@ def count_weights(
     bindings = artifact.bindings
     head, embedding = "text/output_head", "text/token_embedding"
     tied = head in bindings and bindings[head] == bindings.get(embedding)
-    counts = {name: 0 for name, wanted in used.items() if wanted}
-    for name in bindings:
-        component = name.partition("/")[0]
-        if component in counts and not (tied and name == head):
-            counts[component] += _count_parameter(artifact, name, shape, requantised(name))
-    return counts
+    return {
+        name: _count_parameter(artifact, name, shape, requantised(name))
+        for name in bindings
+        if used.get(name.partition("/")[0]) and not (tied and name == head)
+    }
 
 
 def _count_parameter(artifact: Artifact, name: str, shape: Shape, requantised: str | None) -> int:
@@ -192,10 +224,12 @@ def _count_part(name: str, part: ParameterPart, shape: Shape, requantised: str |
     format, count = part.tensor.format, part.end - part.begin
     if format == nf.INT32 or name.endswith(_FLOAT_VECTORS):
         return 4 * count
-    if format == nf.BF16 and requantised is not None and len(part.tensor.shape) > 1:
+    if len(part.tensor.shape) == 1 or name.endswith(_TABLES):
+        return shape.value_bytes * count
+    if format == nf.BF16 and requantised is not None:
         format = requantised
     if shape.decoded or format in (nf.BF16, nf.FP32):
-        return shape.value_bytes * count
+        return (shape.matrix_bytes or shape.value_bytes) * count
     return (count // part.row_elements) * row_bytes(format, part.row_elements)
 
 
@@ -237,39 +271,35 @@ def _count_lanes(text: TextGeometry, shape: Shape) -> int:
     return shape.lanes * (4 * words + 8 + 5 * text.vocab_size)
 
 
-def _estimate_workspace(text: TextGeometry, shape: Shape) -> int:
-    """What a prefill chunk and an uncaptured round hold at once, at most."""
-    prefill = _count_activations(text, shape, shape.prefill_chunk)
-    rounds = _count_activations(text, shape, shape.lanes * shape.width)
-    decode = 0 if shape.decoded else _DECODE_BUFFER
-    return max(prefill, rounds + _count_logits(text, shape)) + decode + 64 * _MIB
+def _count_workspace(geometry: ModelGeometry, shape: Shape, costs: DeviceCosts) -> int:
+    """What a prefill chunk, an uncaptured round or an image holds at once, at most."""
+    text = geometry.text
+    chunk = min(shape.prefill_chunk, shape.max_context)
+    passes = [_count_pass(text, shape, chunk), _count_round(text, shape)]
+    if shape.vision and geometry.vision is not None:
+        passes.append(count_vision(geometry.vision, shape.value_bytes, shape.patches))
+    return max(passes) + costs.margin
 
 
-def _estimate_graphs(text: TextGeometry, shape: Shape) -> int:
+def _count_graphs(text: TextGeometry, shape: Shape, costs: DeviceCosts) -> int:
     """All graphs share one pool, as large as the largest round, and take some memory each."""
-    rounds = _count_activations(text, shape, shape.lanes * shape.width)
-    buckets = math.ceil(math.log2(shape.lanes)) + 1
-    return rounds + _count_logits(text, shape) + 4 * buckets * 16 * _MIB
+    layers = len(text.layer_types) + shape.mtp * (shape.width - 1)
+    return _count_round(text, shape) + shape.graphs * (costs.graph + layers * costs.graph_layer)
 
 
-def _count_logits(text: TextGeometry, shape: Shape) -> int:
-    # Logits, penalised logits, and the sorted copy of a wide draw.
-    return 4 * 4 * shape.lanes * shape.width * text.vocab_size
+def graph_pool(geometry: ModelGeometry, shape: Shape) -> int:
+    """Return the bytes of the pool that captured rounds share."""
+    return _count_round(geometry.text, shape)
 
 
-def _count_activations(text: TextGeometry, shape: Shape, tokens: int) -> int:
-    gdn = 2 * (2 * text.linear_key_size + text.linear_value_size) + 2 * text.linear_value_size
-    attention = 4 * text.query_size + 4 * text.key_value_size
-    feed = 3 * (text.intermediate_size or 0)
-    if text.is_moe:
-        active = (text.num_experts_per_tok or 0) * (
-            3 * (text.moe_intermediate_size or 0) + text.hidden_size
-        )
-        feed = active + 3 * (text.shared_expert_intermediate_size or 0)
-    widest = max(gdn, attention, feed) + 6 * text.hidden_size
-    # Chunked prefill keeps keys, values and updates of the recurrence in float32.
-    recurrence = 16 * (text.linear_value_size + text.linear_key_size)
-    return tokens * (shape.value_bytes * widest + recurrence)
+def _count_round(text: TextGeometry, shape: Shape) -> int:
+    rows = shape.lanes * shape.width
+    return _count_pass(text, shape, rows, with_head=True) + count_logits(text, rows)
+
+
+def _count_pass(text: TextGeometry, shape: Shape, rows: int, with_head: bool = False) -> int:
+    decoded = 0 if shape.decoded else count_decoded(text, shape.value_bytes, rows, with_head)
+    return count_activations(text, shape.value_bytes, rows) + decoded
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:

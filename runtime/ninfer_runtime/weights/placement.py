@@ -5,26 +5,70 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from ninfer_formats.layouts.block_scale import TILE_BLOCKS, TILE_ROWS
 from ninfer_formats.layouts.rows import RowView, row_divisors
 from ninfer_kernels.linear import Matrix, decode_matrix
 from ninfer_kernels.linear.matrix import plane_forms
+from ninfer_runtime.weights.encoding import encode_rows
+from ninfer_runtime.weights.transfers import Block
 
 
-def place_rows(view: RowView, stored: Mapping[str, torch.Tensor], target: Matrix) -> None:
-    """Fill `target`, whose rows are those of `view`, from the view's planes `stored`: flat uint8
-    on the target's device, without the divisors. Values are decoded for another format."""
-    if view.format == target.format:
-        for name, plane in target.planes.items():
-            _fill(view, name, stored, plane)
+def place_rows(block: Block, stored: Mapping[str, torch.Tensor]) -> None:
+    """Put a block where it belongs, from its planes `stored`: flat uint8 on the targets' device,
+    without the divisors. Values are decoded for targets of another format."""
+    view, format = block.view, block.targets[0].format
+    if block.encoding is not None:
+        rows = stored["values"].view(torch.bfloat16).view(view.rows, -1)
+        _place_matrix(encode_rows(rows, block.encoding.format, block.encoding.divisor), block)
         return
-    matrix = empty_matrix(view.format, view.rows, view.shape[1], target.device)
+    if view.format == format:
+        for name, (shape, dtype) in plane_forms(format, view.rows, view.shape[1]).items():
+            _spread(_read(view, name, stored, shape, dtype), block, name)
+        return
+    matrix = empty_matrix(view.format, view.rows, view.shape[1], block.targets[0].device)
     for name, plane in matrix.planes.items():
-        _fill(view, name, stored, plane)
-    target.planes["values"].copy_(decode_matrix(matrix))
+        plane.copy_(_read(view, name, stored, tuple(plane.shape), plane.dtype))
+    _place_matrix(matrix, block)
+
+
+def _place_matrix(matrix: Matrix, block: Block) -> None:
+    if matrix.format != block.targets[0].format:
+        _spread(decode_matrix(matrix), block, "values")
+        return
+    for name, plane in matrix.planes.items():
+        _spread(plane, block, name)
+
+
+def _spread(rows: torch.Tensor, block: Block, name: str) -> None:
+    """Copy rows [n, ...] to the targets, run by run in turn."""
+    count, run = len(block.targets), block.run
+    turns = rows.reshape(-1, count, run, *rows.shape[1:])
+    for i, (target, begin) in enumerate(zip(block.targets, block.begins, strict=True)):
+        plane = target.planes[name][begin : begin + turns.shape[0] * run]
+        plane.view(turns.shape[0], run, *plane.shape[1:]).copy_(turns[:, i])
+
+
+def _read(
+    view: RowView,
+    name: str,
+    stored: Mapping[str, torch.Tensor],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return a plane as kernels read it, maybe a view of what is stored."""
+    if name == "divisor":
+        device = next(iter(stored.values())).device
+        divisors = row_divisors(view)
+        if (divisors == divisors[0]).all():
+            # No copy from the host, which would wait for the device.
+            return torch.full(shape, float(divisors[0]), dtype=dtype, device=device)
+        return torch.from_numpy(divisors).to(device)
+    if name == "scales":
+        return untile_scales(stored[name], *shape)
+    size = math.prod(shape) * dtype.itemsize
+    return stored[name][:size].view(dtype).view(shape)
 
 
 def empty_matrix(format: str, rows: int, columns: int, device: torch.device) -> Matrix:
@@ -41,22 +85,3 @@ def untile_scales(tiles: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
     across = -(-blocks // TILE_BLOCKS)
     words = tiles.view(-1, across, 32, TILE_ROWS // 32, TILE_BLOCKS).permute(0, 3, 2, 1, 4)
     return words.reshape(-1, across * TILE_BLOCKS)[:rows, :blocks]
-
-
-def _fill(
-    view: RowView, name: str, stored: Mapping[str, torch.Tensor], plane: torch.Tensor
-) -> None:
-    if name == "divisor":
-        _fill_divisors(row_divisors(view), plane)
-    elif name == "scales":
-        plane.copy_(untile_scales(stored[name], *plane.shape))
-    else:
-        size = math.prod(plane.shape) * plane.element_size()
-        plane.view(torch.uint8).view(-1).copy_(stored[name][:size])
-
-
-def _fill_divisors(divisors: np.ndarray, plane: torch.Tensor) -> None:
-    if (divisors == divisors[0]).all():
-        plane.fill_(float(divisors[0]))  # no copy from the host, which would wait for the device
-    else:
-        plane.copy_(torch.from_numpy(divisors))

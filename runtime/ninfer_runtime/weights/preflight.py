@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,8 +15,29 @@ from ninfer_formats.reader import Artifact
 from ninfer_runtime.config import Settings
 from ninfer_runtime.engine.devices import free_memory
 from ninfer_runtime.errors import StartupError
-from ninfer_runtime.weights.budget import Fit, Shape, count_weights, fit
+from ninfer_runtime.frontend.pixel_settings import count_frame_patches
+from ninfer_runtime.weights.budget import (
+    Budget,
+    Fit,
+    Shape,
+    count_parameters,
+    fit,
+    make_budget,
+    sum_components,
+)
+from ninfer_runtime.weights.device_costs import MEASURED, DeviceCosts
 from ninfer_runtime.weights.requantization import Requantization
+
+_RAN_OUT = ("out of memory", "allocate memory", "cublas_status_alloc_failed")
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What an engine will take."""
+
+    budget: Budget
+    shape: Shape
+    costs: DeviceCosts = MEASURED
 
 
 def check_artifact(artifact: Artifact) -> None:
@@ -48,7 +70,7 @@ def _find_file_problems(artifact: Artifact) -> list[NinferError]:
 def shape_of(settings: Settings) -> Shape:
     """Return what of the settings decides the size of an engine."""
     return Shape(
-        settings.dtype.itemsize,
+        settings.activations.itemsize,
         settings.max_context,
         settings.lanes,
         settings.width,
@@ -59,6 +81,7 @@ def shape_of(settings: Settings) -> Shape:
         settings.proposal_head,
         settings.vision,
         settings.cuda_graph,
+        matrix_bytes=settings.dtype.itemsize,
     )
 
 
@@ -66,28 +89,65 @@ def measure_fit(
     artifact: Artifact, geometry: ModelGeometry, settings: Settings, available: int
 ) -> Fit:
     """Return whether an engine with these settings fits `available` bytes, and what would."""
+    plan = plan_memory(artifact, geometry, settings)
+    return fit(geometry, plan.shape, plan.budget.weights, available)
+
+
+def plan_memory(artifact: Artifact, geometry: ModelGeometry, settings: Settings) -> MemoryPlan:
+    """Return what an engine with these settings takes."""
     shape = shape_of(settings)
-    plan = Requantization(settings.requantize, geometry.text.tie_word_embeddings)
-    weights = count_weights(artifact, shape, plan.target)
-    return fit(geometry, shape, weights, available)
+    if settings.vision and geometry.vision is not None:
+        shape = replace(shape, patches=count_frame_patches(artifact, geometry.vision))
+    targets = Requantization(settings.requantize, geometry.text.tie_word_embeddings)
+    sizes = count_parameters(artifact, shape, targets.target)
+    return MemoryPlan(make_budget(geometry, shape, sum_components(sizes)), shape)
 
 
 @contextmanager
 def enough_memory(
     artifact: Artifact, geometry: ModelGeometry, settings: Settings
-) -> Iterator[None]:
+) -> Iterator[MemoryPlan]:
     """Raise StartupError with needed and available bytes when the engine does not fit, at once
     or, should the device run out all the same, from the body."""
+    plan = plan_memory(artifact, geometry, settings)
     available = free_memory(settings.device)
     if available is None:
-        yield
+        yield plan
         return
-    found = measure_fit(artifact, geometry, settings, available)
+    found = fit(geometry, plan.shape, plan.budget.weights, available)
     require_memory(artifact, found, settings.device)
     try:
-        yield
-    except torch.OutOfMemoryError:
-        raise _no_memory(artifact, found, settings.device) from None
+        yield plan
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+        left = _available_at_most(settings.device, found)
+        short = fit(geometry, plan.shape, plan.budget.weights, left)
+        raise _no_memory(artifact, short, settings.device) from None
+
+
+def ran_out(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it hides, says that a device has no memory left.
+
+    torch, the driver and libraries each say it in their own way; a capture that ran out ends with
+    another error on top.
+    """
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, torch.OutOfMemoryError) or any(part in text for part in _RAN_OUT):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _available_at_most(device: torch.device, found: Fit) -> int:
+    """Return what there was for an engine that ran out of memory all the same: others took some
+    since, or it needed more than was planned. So less than was planned has to do."""
+    available = found.available
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        available = free + torch.cuda.memory_reserved(device)
+    return min(available, found.needed - 1)
 
 
 def require_memory(artifact: Artifact, found: Fit, device: torch.device) -> None:

@@ -26,6 +26,7 @@ from ninfer_runtime.weights.transfers import (
     ValueTransfer,
     cut_blocks,
     in_file_order,
+    interleave,
 )
 
 _DIRECT = {torch.bfloat16: nf.BF16, torch.float32: nf.FP32}
@@ -36,9 +37,9 @@ class WeightSource:
     """Reads parameters of one artifact.
 
     `vector` and `matrix` return tensors on `device` that are empty until `load`, which reads
-    everything asked for in the order of the file. `dtype` is the compute type: vectors come in
-    it, and direct matrices too. With `decoded` every matrix comes in it, which costs memory and
-    saves decoding in every product.
+    everything asked for in the order of the file. `dtype` is the compute type, in which vectors
+    come; direct matrices come in `matrix_dtype`. With `decoded` every matrix does, which costs
+    memory and saves decoding in every product.
     """
 
     def __init__(
@@ -46,12 +47,15 @@ class WeightSource:
         artifact: Artifact,
         device: torch.device,
         dtype: torch.dtype,
+        matrix_dtype: torch.dtype,
         decoded: bool,
         requantization: Requantization = _UNCHANGED,
     ) -> None:
-        self.artifact, self.device, self.dtype, self.decoded = artifact, device, dtype, decoded
+        self.artifact, self.device, self.dtype = artifact, device, dtype
+        self._direct, self._decoded = _DIRECT[matrix_dtype], decoded
         self._requantization = requantization
         self._transfers: list[Transfer] = []
+        self.allocated: list[int] = []  # bytes of every tensor handed out
         self._began = time.perf_counter()
 
     def has(self, name: str) -> bool:
@@ -70,6 +74,7 @@ class WeightSource:
             self._check(names[0], part, (nf.BF16, nf.FP32, nf.INT32))
             ends.append(ends[-1] + part.end - part.begin)
         values = torch.empty(ends[-1], dtype=dtype or self.dtype, device=self.device)
+        self.allocated.append(values.nbytes)
         for part, (begin, end) in zip(parts, pairwise(ends), strict=True):
             self._transfers.append(ValueTransfer(part, values[begin:end]))
         return values
@@ -106,7 +111,7 @@ class WeightSource:
 
         stage = make_stage(self.device, clock, advance)
         try:
-            for transfer in in_file_order(self._transfers):
+            for transfer in interleave(in_file_order(self._transfers)):
                 if isinstance(transfer, RowTransfer):
                     for block in cut_blocks(rows, transfer, stage.block_bytes):
                         stage.put(block)
@@ -145,18 +150,18 @@ class WeightSource:
     def _target(self, name: str, part: ParameterPart) -> str:
         format = self._requantised(name, part) or part.tensor.format
         direct = format in (nf.BF16, nf.FP32)
-        return _DIRECT[self.dtype] if self.decoded or direct else format
+        return self._direct if self._decoded or direct else format
 
     def _join(self, format: str, parts: Sequence[tuple[str, ParameterPart]]) -> Matrix:
         rows = [part.rows[1] - part.rows[0] for _, part in parts]
         columns = math.prod(parts[0][1].tensor.shape[1:])
         joined = empty_matrix(format, sum(rows), columns, self.device)
+        self.allocated += [plane.nbytes for plane in joined.planes.values()]
         begin = 0
         for requantised, part in self._merge(parts):
-            end = begin + part.rows[1] - part.rows[0]
-            target = joined.cut_rows(begin, end)
-            self._transfers.append(RowTransfer(part, target, requantised))
-            begin = end
+            count = part.rows[1] - part.rows[0]
+            self._transfers.append(RowTransfer(part, (joined,), (begin,), count, requantised))
+            begin += count
         return joined
 
     def _merge(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -44,8 +45,7 @@ class HostStage:
 
     def put(self, block: Block) -> None:
         begin = time.perf_counter()
-        planes = {name: _view_bytes(plane) for name, plane in block.planes.items()}
-        place_rows(block.view, planes, block.target)
+        place_rows(block, {name: _view_bytes(plane) for name, plane in block.planes.items()})
         self._clock.prepare += time.perf_counter() - begin
         self._progress(block.bytes)
 
@@ -65,7 +65,8 @@ class Slot:
 class PinnedStage:
     """Threads read blocks into pinned buffers while earlier ones are copied to the device.
 
-    Copies and placements are on the current stream, so one buffer on the device is enough.
+    A buffer holds as many blocks as fit and is copied at once. Copies and placements are on the
+    current stream, so one buffer on the device is enough.
     """
 
     block_bytes = STAGED_BYTES
@@ -77,20 +78,26 @@ class PinnedStage:
             Slot(_allocate_pinned(STAGED_BYTES), torch.cuda.Event() if cuda else None)
             for _ in range(_SLOTS)
         ]
-        self._pending: deque[tuple[Future[list[int]], Slot, Block]] = deque()
+        self._batch: list[Block] = []
+        self._batch_bytes = 0
+        self._pending: deque[tuple[Future[list[int]], Slot, list[Block]]] = deque()
         self._landing = torch.empty(STAGED_BYTES, dtype=torch.uint8, device=device)
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="weights")
 
     def put(self, block: Block) -> None:
-        """Begin to read a block; wait for the oldest one when every buffer is taken."""
-        if not self._free:
-            self._land()
-        slot = self._free.pop(0)
-        self._pending.append((self._threads.submit(_read, block, slot), slot, block))
+        """Take a block; begin to read when a buffer is full, and wait for the oldest one when all
+        are taken."""
+        size = _staged_bytes(block)
+        if self._batch and self._batch_bytes + size > STAGED_BYTES:
+            self._begin_reading()
+        self._batch.append(block)
+        self._batch_bytes += size
 
     def finish(self) -> None:
         """Wait for everything that is under way."""
         try:
+            if self._batch:
+                self._begin_reading()
             while self._pending:
                 self._land()
         finally:
@@ -100,8 +107,15 @@ class PinnedStage:
             torch.cuda.synchronize(self._device)
         self._clock.upload += time.perf_counter() - begin
 
+    def _begin_reading(self) -> None:
+        if not self._free:
+            self._land()
+        slot, batch = self._free.pop(0), self._batch
+        self._batch, self._batch_bytes = [], 0
+        self._pending.append((self._threads.submit(_read, batch, slot), slot, batch))
+
     def _land(self) -> None:
-        reading, slot, block = self._pending.popleft()
+        reading, slot, batch = self._pending.popleft()
         begin = time.perf_counter()
         starts = reading.result()
         read = time.perf_counter()
@@ -111,15 +125,19 @@ class PinnedStage:
         if slot.copied is not None:
             slot.copied.record(torch.cuda.current_stream(self._device))
         uploaded = time.perf_counter()
-        planes = {
-            name: landing[start : start + plane.size]
-            for start, (name, plane) in zip(starts, block.planes.items(), strict=False)
-        }
-        place_rows(block.view, planes, block.target)
+        begins = iter(starts)
+        for block in batch:
+            place_rows(
+                block,
+                {
+                    name: landing[(at := next(begins)) : at + plane.size]
+                    for name, plane in block.planes.items()
+                },
+            )
         self._clock.read += read - begin
         self._clock.upload += uploaded - read
         self._clock.prepare += time.perf_counter() - uploaded
-        self._progress(block.bytes)
+        self._progress(sum(block.bytes for block in batch))
         self._free.append(slot)
 
     def _landing_of(self, size: int) -> torch.Tensor:
@@ -134,27 +152,28 @@ def make_stage(device: torch.device, clock: Clock, progress: Progress) -> HostSt
     return HostStage(clock, progress)
 
 
-def _read(block: Block, slot: Slot) -> list[int]:
-    """Copy the planes of a block into a slot; return where each begins, and the end."""
-    starts = list(_starts(block))
-    for plane in block.planes.values():
+def _read(batch: list[Block], slot: Slot) -> list[int]:
+    """Copy the planes of blocks into a slot; return where each begins, and the end."""
+    planes = [plane for block in batch for plane in block.planes.values()]
+    starts = list(accumulate((_aligned(plane.size) for plane in planes), initial=0))
+    for plane in planes:
         prefetch(plane)
     if slot.copied is not None:
         slot.copied.synchronize()
     if starts[-1] > slot.buffer.numel():  # a tile of very wide rows
         slot.buffer = _allocate_pinned(starts[-1])
     buffer = slot.buffer.numpy()
-    for start, plane in zip(starts, block.planes.values(), strict=False):
+    for start, plane in zip(starts, planes, strict=False):
         np.copyto(buffer[start : start + plane.size], plane)
     return starts
 
 
-def _starts(block: Block) -> Iterator[int]:
-    at = 0
-    for plane in block.planes.values():
-        yield at
-        at += -(-plane.size // _ALIGNMENT) * _ALIGNMENT
-    yield at
+def _staged_bytes(block: Block) -> int:
+    return sum(_aligned(plane.size) for plane in block.planes.values())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _allocate_pinned(size: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ import pytest
 from builders.edited_artifacts import save_v3, v3_root
 from ninfer_formats.errors import UsageError
 from ninfer_tools.doctor import command
+from ninfer_tools.doctor.artifact_fit import Plan
 from ninfer_tools.doctor.checks import NOTICE, OK, PROBLEM, check_machine
 from ninfer_tools.doctor.facts import (
     Facts,
@@ -106,10 +107,9 @@ def test_mismatched_triton_and_little_disk_are_notices():
 
 
 def diagnose(capsys, facts, file=None, json_output=False, **options):
-    options = {"max_context": None, "max_concurrency": 1, "kv_dtype": "auto", **options}
     code = command.run(
         file=file, max_directory_bytes=1 << 28, json_output=json_output,
-        gather=lambda: facts, **options,
+        gather=lambda: facts, plan=Plan(**options),
     )  # fmt: skip
     return code, capsys.readouterr().out
 
@@ -138,6 +138,49 @@ def test_artifact_that_does_not_fit_names_the_largest_setting_that_does(capsys, 
     assert 0 < context < 262144
     assert diagnose(capsys, small, model, max_context=context)[0] == 0
     assert diagnose(capsys, small, model, max_context=context + 64)[0] == 1
+
+
+def fits(capsys, facts, model, **options):
+    _, out = diagnose(capsys, facts, model, json_output=True, **options)
+    return [check for check in json.loads(out)["checks"] if check["name"] in ("fit", "drafts")]
+
+
+def needed(check):
+    return int(check["text"].partition("needs ")[2].split()[0])
+
+
+def test_fit_counts_the_components_that_are_asked_for(capsys, model):
+    """MEM-2: without the tower less, with drafts more, and drafts are looked at unasked."""
+    plain, drafted = fits(capsys, HEALTHY, model)
+    assert drafted["text"].startswith("--spec mtp: ") and needed(drafted) > needed(plain)
+    assert needed(fits(capsys, HEALTHY, model, vision=False)[0]) < needed(plain)
+    (asked,) = fits(capsys, HEALTHY, model, spec="mtp")
+    assert needed(asked) == needed(drafted) and "with text, mtp, vision" in asked["text"]
+    assert needed(fits(capsys, HEALTHY, model, spec="mtp", draft_tokens=7)[0]) > needed(asked)
+
+
+def test_every_gpu_is_looked_at(capsys, model):
+    """A second GPU that has room is the way out when the first has none."""
+    full = replace(H200, free=GIB)
+    both = replace(HEALTHY, torch=Torch("2.13.0", "13.0", (full, H200)))
+    code, out = diagnose(capsys, both, model)
+    first, second, _ = fits(capsys, both, model)
+    assert (code, out.splitlines()[-1]) == (0, "ready")
+    assert first["state"] == NOTICE and first["remedy"].startswith("--device cuda:1; ")
+    assert second["state"] == OK and second["text"].startswith("--device cuda:1: ")
+    worse = replace(HEALTHY, torch=Torch("2.13.0", "13.0", (full, full)))
+    assert diagnose(capsys, worse, model)[0] == 1
+
+
+def test_components_that_are_not_there_are_said(capsys, model, tmp_path):
+    root = v3_root("qwen3.8-27b", components=("text",), layers=4, rows=None)
+    bare = save_v3(tmp_path / "bare.ninfer", root)
+    for options, said in (({"spec": "mtp"}, "no MTP head"), ({"vision": True}, "no vision tower")):
+        (found,) = fits(capsys, HEALTHY, bare, **options)
+        assert (found["state"], said in found["text"]) == (PROBLEM, True)
+    assert len(fits(capsys, HEALTHY, bare)) == 1
+    with pytest.raises(UsageError, match="use --spec mtp"):
+        diagnose(capsys, HEALTHY, model, spec="dflash2")
 
 
 def test_fit_on_a_processor_counts_decoded_weights(capsys, model):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from ninfer_formats.errors import NinferError
 from ninfer_formats.inventories.component_configs import geometry_from_components
 from ninfer_formats.inventories.geometry import FULL_ATTENTION, ModelGeometry
 from ninfer_formats.reader import Artifact
@@ -71,19 +72,41 @@ class ModelState:
 
 
 def read_geometry(artifact: Artifact) -> ModelGeometry:
-    """Return the geometry that the artifact's components describe."""
-    return geometry_from_components({c.name: c.config for c in artifact.components.values()})
+    """Return the geometry that the artifact's components describe; ArtifactError, naming the
+    file, when they do not."""
+    try:
+        return geometry_from_components({c.name: c.config for c in artifact.components.values()})
+    except NinferError as error:
+        error.path = error.path or artifact.path
+        raise
 
 
 def load_model(
     artifact: Artifact, geometry: ModelGeometry, settings: Settings, progress: Progress
 ) -> tuple[Model, LoadRecord]:
     """Load the components that `settings` use; `progress` takes counts of bytes read."""
-    source = WeightSource(
-        artifact, settings.device, settings.dtype, settings.decoded,
+    source = _open_source(artifact, geometry, settings)
+    return _request(source, geometry, settings), source.load(progress)
+
+
+def list_weights(artifact: Artifact, geometry: ModelGeometry, settings: Settings) -> list[int]:
+    """Return the bytes of every tensor that `load_model` will allocate for weights."""
+    empty = replace(settings, device=torch.device("meta"))
+    source = _open_source(artifact, geometry, empty)
+    _request(source, geometry, empty)
+    return source.allocated
+
+
+def _open_source(artifact: Artifact, geometry: ModelGeometry, settings: Settings) -> WeightSource:
+    return WeightSource(
+        artifact, settings.device, settings.activations, settings.dtype, settings.decoded,
         Requantization(settings.requantize, geometry.text.tie_word_embeddings),
     )  # fmt: skip
-    model = Model(
+
+
+def _request(source: WeightSource, geometry: ModelGeometry, settings: Settings) -> Model:
+    """Return the model with empty weights, which the source knows."""
+    return Model(
         geometry,
         make_decoder(geometry.text, settings.device),
         load_text(source, geometry.text),
@@ -91,7 +114,6 @@ def load_model(
         load_proposal(source) if settings.proposal_head else None,
         load_vision(source, geometry.vision) if settings.vision and geometry.vision else None,
     )
-    return model, source.load(progress)
 
 
 def allocate_state(geometry: ModelGeometry, settings: Settings, slots: int) -> ModelState:
@@ -104,8 +126,9 @@ def allocate_state(geometry: ModelGeometry, settings: Settings, slots: int) -> M
         return allocate_pages(settings.kv_kind, settings.pages, heads, width, settings.device)
 
     recurrent = allocate_recurrent(
-        text, len(text.layer_types) - full, slots, settings.width, settings.dtype, settings.device
-    )
+        text, len(text.layer_types) - full, slots, settings.width, settings.activations,
+        settings.device,
+    )  # fmt: skip
     return ModelState(
         DecoderState(tuple(allocate_cache() for _ in range(full)), recurrent),
         allocate_cache() if settings.drafts else None,

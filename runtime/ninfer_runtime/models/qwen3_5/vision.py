@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,7 @@ from ninfer_runtime.models.qwen3_5.patch_grid import (
     rotary_places,
 )
 from ninfer_runtime.weights.source import WeightSource
+from ninfer_runtime.weights.workspace import VISION_PATCHES, VISION_ROWS
 
 _EPS = 1e-6
 
@@ -106,8 +107,38 @@ def run_vision(
     """Return rows [patches / merge^2, H] in the tower's type, in the order of the grids.
 
     `patches` [patches, 1536] holds the normalised pixels of each patch: channel, frame, row,
-    column.
+    column. Frames do not see each other, so long videos go through in parts.
     """
+    rows, begin = [], 0
+    for part in cut_grids(grids):
+        end = begin + sum(grid.patches for grid in part)
+        rows.append(_run_part(tower, patches[begin:end], part))
+        begin = end
+    return torch.cat(rows)
+
+
+def cut_grids(grids: Sequence[PatchGrid], most: int = VISION_PATCHES) -> Iterator[list[PatchGrid]]:
+    """Yield grids with the same frames in the same order, together at most `most` patches, or one
+    frame."""
+    part: list[PatchGrid] = []
+    room = most
+    for grid in grids:
+        size, left = grid.rows * grid.columns, grid.frames
+        while left:
+            if part and size > room:
+                yield part
+                part, room = [], most
+            count = min(left, max(1, room // size))
+            part.append(PatchGrid(count, grid.rows, grid.columns))
+            room -= count * size
+            left -= count
+    if part:
+        yield part
+
+
+def _run_part(
+    tower: VisionTower, patches: torch.Tensor, grids: Sequence[PatchGrid]
+) -> torch.Tensor:
     merge = tower.geometry.spatial_merge_size
     device, dtype = tower.positions.device, tower.positions.dtype
     x = _project(patches.to(device, dtype), tower.patch)
@@ -117,11 +148,15 @@ def run_vision(
     longest = max(grid.rows * grid.columns for grid in grids)
     boundaries = torch.tensor(ends, dtype=torch.int32, device=device)
     for block in tower.blocks:
-        x = _run_block(tower, block, x, places, boundaries, longest)
+        attended = _attend(tower, block, x, places, boundaries, longest)
+        x += _project(attended, block.output)
+        for begin in range(0, x.shape[0], VISION_ROWS):
+            rows = x[begin : begin + VISION_ROWS]
+            rows += _feed_forward(block, rows)
     return _merge(tower, x)
 
 
-def _run_block(
+def _attend(
     tower: VisionTower,
     block: BlockWeights,
     x: torch.Tensor,
@@ -131,15 +166,16 @@ def _run_block(
 ) -> torch.Tensor:
     tokens, width = x.shape
     heads = tower.geometry.num_heads
-    normed = _norm(x, block.norm1)
-    qkv = linear_group(normed, block.qkv) + block.qkv_bias
+    qkv = linear_group(_norm(x, block.norm1), block.qkv)
+    qkv += block.qkv_bias
     q, k, v = qkv.view(tokens, 3, heads, width // heads).unbind(1)
     q, k = rotate(q, k, places, tower.rotation)
     scale = (width // heads) ** -0.5
-    attended = vision_attention(q, k, v, boundaries, scale, longest=longest)
-    x = x + _project(attended.view(tokens, width), block.output)
-    hidden = gelu(_project(_norm(x, block.norm2), block.fc1), "tanh")
-    return x + _project(hidden, block.fc2)
+    return vision_attention(q, k, v, boundaries, scale, longest=longest).view(tokens, width)
+
+
+def _feed_forward(block: BlockWeights, x: torch.Tensor) -> torch.Tensor:
+    return _project(gelu(_project(_norm(x, block.norm2), block.fc1), "tanh"), block.fc2)
 
 
 def _merge(tower: VisionTower, x: torch.Tensor) -> torch.Tensor:

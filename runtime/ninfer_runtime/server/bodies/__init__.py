@@ -1,0 +1,1 @@
+"""Bodies of requests: JSON text to models that name the field at fault."""

@@ -1,0 +1,1 @@
+"""The engine part of scripts/gpu_check.py."""
