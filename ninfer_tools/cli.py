@@ -27,11 +27,12 @@ from ninfer_tools.cli_options import (
     Synthetic,
     add_doctor,
     add_run,
+    add_serve,
 )
 
 app = typer.Typer(
     name="ninfer",
-    help="Convert, inspect, check, migrate, fetch and run .ninfer artifacts.",
+    help="Convert, inspect, check, migrate, fetch, run and serve .ninfer artifacts.",
     epilog="Exit codes: 0 fine, 1 not usable as asked, 2 not a .ninfer file or bad usage, 130 "
     "interrupted. "
     "Every command takes --debug, which shows the traceback behind an error.",
@@ -395,4 +396,5 @@ def demo_command(
 
 
 add_run(app, _dispatch)
+add_serve(app, _dispatch)
 add_doctor(app, _dispatch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,6 +49,12 @@ SavedCalibration = Annotated[
 ]
 CalibrationTokens = Annotated[
     int | None, typer.Option(help="Tokens of --calibrate to run, 16384 by default.", min=1)
+]
+ServedConfig = Annotated[
+    Path | None,
+    typer.Option(
+        help="Options by their long names; those given here count more.", metavar="FILE.toml"
+    ),
 ]
 Recipe = Annotated[
     str | None, typer.Option(help="Python code that chooses formats.", metavar="FILE.py[:FUNC]")
@@ -254,3 +260,54 @@ def add_doctor(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             ),
             max_directory_bytes=max_directory_mib << 20,
         )
+
+
+def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
+    """Add `ninfer serve` and `ninfer plan` to the command line."""
+    from ninfer_tools.serve_session.option_parameters import take_options
+
+    def serve_command(
+        file: File = None,
+        synthetic: Synthetic = None,
+        served_config: ServedConfig = None,
+        max_directory_mib: Cap = 256,
+        **values: Any,
+    ) -> None:
+        """Answer requests over HTTP: the APIs of OpenAI and Anthropic, on one artifact."""
+        dispatch(
+            "serve",
+            False,
+            file=file,
+            synthetic=synthetic,
+            config=served_config,
+            given=values,
+            max_directory_bytes=max_directory_mib << 20,
+        )
+
+    def plan_command(
+        file: File = None,
+        synthetic: Synthetic = None,
+        memory: Annotated[
+            str | None,
+            typer.Option(help="Memory to plan for, such as 24GiB; with it, of a GPU.",
+                         metavar="SIZE"),
+        ] = None,
+        served_config: ServedConfig = None,
+        max_directory_mib: Cap = 256,
+        json_output: Json = False,
+        **values: Any,
+    ) -> None:
+        """Say what `ninfer serve` with the same options takes of memory; needs no GPU."""
+        dispatch(
+            "plan",
+            json_output,
+            file=file,
+            synthetic=synthetic,
+            config=served_config,
+            given=values,
+            memory=memory,
+            max_directory_bytes=max_directory_mib << 20,
+        )
+
+    app.command("serve")(take_options(serve_command))
+    app.command("plan")(take_options(plan_command))

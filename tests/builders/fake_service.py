@@ -134,4 +134,4 @@ class FakeService:
         return [min(ord(sign), 999) for sign in text]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
+        return "".join(chr(id % 0xD800) for id in ids)

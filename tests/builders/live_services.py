@@ -78,7 +78,9 @@ class LiveService:
     async def start(self, request: ChatRequest | TextRequest) -> Any:
         service = self.service
         text = isinstance(request, TextRequest)
-        return service.start(await (service.prepare_text if text else service.prepare_chat)(request))  # type: ignore[arg-type]  # noqa: E501
+        return service.start(
+            await (service.prepare_text if text else service.prepare_chat)(request)
+        )  # type: ignore[arg-type]
 
     async def ask(self, request: ChatRequest | TextRequest) -> list[Whole]:
         """Return what came of every choice of a request."""

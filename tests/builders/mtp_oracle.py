@@ -1,4 +1,4 @@
-"""The MTP head made of transformers' own layer and norms, as an independent definition for tests."""
+"""The MTP head made of transformers' own layer and norms: an independent definition for tests."""
 
 from __future__ import annotations
 

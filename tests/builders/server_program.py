@@ -40,6 +40,8 @@ async def serve(artifact: Path, port: int, settings: dict[str, Any]) -> None:
     server.should_exit = True
     await serving
     await service.close(1.0)
+    if service.failure is not None or service.status[0] == "failed":
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Masks that come and go, and requests that end only when they are let go (EN-20, EN-21)."""
+"""Masks that come and go, and requests that end only when they are let go (EN-30, EN-31)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def forced(engine: Engine, tokens: list[int], begin: int):
 @SPECULATION
 @AHEAD
 def test_a_mask_comes_and_goes_at_the_very_token(artifact, spec, look_ahead):
-    """EN-20: the tokens in between are forced, what follows is what follows these tokens."""
+    """EN-30: the tokens in between are forced, what follows is what follows these tokens."""
     engine = make_engine(artifact("dense"), lanes=2, look_ahead=look_ahead, **spec)
     wanted = [5, 250, 17]
     alone = answer(engine, Request(random_prompt(11, seed=3), 40)).tokens
@@ -75,7 +75,7 @@ def test_a_mask_comes_and_goes_at_the_very_token(artifact, spec, look_ahead):
 
 @AHEAD
 def test_a_mask_that_is_gone_binds_nobody(artifact, look_ahead):
-    """EN-20: another lane still has one, so the round applies all masks."""
+    """EN-30: another lane still has one, so the round applies all masks."""
     engine = make_engine(artifact("dense"), lanes=2, look_ahead=look_ahead)
     vocabulary = engine.geometry.text.vocab_size
     masked = engine.add(Request(PROMPT, 30, mask=lambda emitted: only(3, vocabulary)))
@@ -91,7 +91,7 @@ def test_a_mask_that_is_gone_binds_nobody(artifact, look_ahead):
 @SPECULATION
 @AHEAD
 def test_a_held_request_goes_on_from_before_its_end(artifact, spec, look_ahead):
-    """EN-21: by a stop id in the middle of what was accepted, and by its limit."""
+    """EN-31: by a stop id in the middle of what was accepted, and by its limit."""
     engine = make_engine(artifact("dense"), look_ahead=look_ahead, **spec)
     want = answer(engine, Request(PROMPT, COUNT)).tokens
     stop = want[9]
@@ -114,7 +114,7 @@ def test_a_held_request_goes_on_from_before_its_end(artifact, spec, look_ahead):
 
 
 def test_an_error_lets_a_held_request_go(artifact):
-    """EN-21: there is nothing to go on from."""
+    """EN-31: there is nothing to go on from."""
     engine = make_engine(artifact("dense"))
     words = -(-engine.geometry.text.vocab_size // 32)
     request = Request(
@@ -125,7 +125,7 @@ def test_an_error_lets_a_held_request_go(artifact):
 
 
 def test_only_running_requests_can_be_constrained(artifact):
-    """EN-20."""
+    """EN-30."""
     engine = make_engine(artifact("dense"))
     number = engine.add(Request(PROMPT, 5, Sampling()))
     with pytest.raises(RequestError, match="running"):

@@ -22,9 +22,7 @@ def test_hidden_states_and_drafts_are_those_of_transformers_layers(
 ):
     """N-60: every prompt token's hidden state, then the drafts, each from the head's own state."""
     prompt = random_prompt(31, seed=11)
-    engine = make_engine(
-        artifact(name), speculator="mtp", draft_tokens=DRAFTS, prefill_chunk=chunk
-    )
+    engine = make_engine(artifact(name), speculator="mtp", draft_tokens=DRAFTS, prefill_chunk=chunk)
     seen = record_states(engine, monkeypatch)
     number = engine.add(Request(prompt, 20))
     steps = []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders.engines import answer, collect, make_engine, random_prompt
-from ninfer_runtime.engine.request import ERROR, Request, Sampling
+from ninfer_runtime.engine.request import ERROR, LENGTH, Request, Sampling
 
 NAN = float("nan")
 OPTIONS = [{}, {"speculator": "mtp", "draft_tokens": 2}]
@@ -80,9 +80,14 @@ def test_a_token_with_a_poisoned_embedding_ends_its_own_request_only(artifact, n
 
 
 def test_infinite_logits_are_an_error_and_minus_infinity_is_not(artifact):
-    """N-68 and S-11"""
-    engine = make_engine(artifact("dense"))
-    up = Request((3, 4, 5), 6, Sampling(bias={7: float("inf")}))
+    """N-68 and S-11: one weight of one sign or the other makes the first logit of a token +inf."""
+    firsts = []
+    for sign in (1, -1):
+        engine = make_engine(artifact("dense"))
+        row = engine.model.text.head.planes["values"][7]
+        row.zero_()[0] = sign * float("inf")
+        got = answer(engine, Request((3, 4, 5), 1))
+        firsts.append((got.finish, len(got.tokens)))
+    assert sorted(firsts) == [(ERROR, 0), (LENGTH, 1)]
     down = Request((3, 4, 5), 6, Sampling(bias={7: -float("inf")}))
-    assert answer(engine, up).finish == ERROR
-    assert len(answer(engine, down).tokens) == 6
+    assert len(answer(make_engine(artifact("dense")), down).tokens) == 6

@@ -125,7 +125,10 @@ def test_drafts_and_media_of_mixed_artifacts_are_those_of_the_decoded_weights(
     answers = [answer(engine, Request(ids, 48)) for engine in engines]
     assert answers[0].tokens == answers[1].tokens and answers[0].rounds == answers[1].rounds
     pixels = torch.randn(64, 1536, generator=torch.Generator().manual_seed(2))
-    rows = [run_vision(e.model.vision, pixels, [PatchGrid(1, 8, 8)]) for e in engines]
+    rows = []
+    for engine in engines:
+        assert engine.model.vision is not None
+        rows.append(run_vision(engine.model.vision, pixels, [PatchGrid(1, 8, 8)]))
     assert relative_error(*rows) <= BOUND
 
 

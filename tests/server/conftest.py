@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from builders.fake_service import FakeService
+from builders.real_server import RealServer
 from builders.tiny_models import convert_model
 from ninfer_runtime.server.app import create_app
 from ninfer_runtime.server.http_options import HttpOptions
@@ -45,6 +46,16 @@ def demo_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo checkpoint as an artifact; not to be changed."""
     folder = tmp_path_factory.mktemp("demo")
     return convert_model(locate_demo(home=folder), folder / "demo.ninfer").path
+
+
+@pytest.fixture(scope="session")
+def server(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """A server process with the demo model, two lanes and two places to wait."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    engine = {"max_context": 2048, "kv_capacity": 4096, "lanes": 2, "speculator": "mtp"}
+    service = {"model_id": "demo", "max_pending": 2}
+    with RealServer(demo_file, log, engine=engine, service=service) as found:
+        yield found
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def test_pages_of_other_origins_may_read_only_with_cors(serve, http: httpx.Clien
 
 
 def test_every_response_has_an_id(http: httpx.Client):
+    """HT-7"""
     first, second = (http.get("/nowhere").headers["x-request-id"] for _ in range(2))
     assert first.startswith("req_")
     assert first != second

@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from builders.fake_service import FakeService, end, say
+from builders.fake_service import FakeCard, FakeService, end, say
 from ninfer_runtime.server.api_error import ApiError
 from ninfer_runtime.server.events import LENGTH, TOOL_CALLS, CallDelta, Delta, ScoredToken, Timings
 
@@ -143,6 +143,19 @@ def test_warnings_stand_in_the_answer_and_on_the_last_chunk(http: httpx.Client, 
     assert chunks[-1]["warnings"] == ["cut inside the reasoning"]
 
 
+def test_what_the_template_does_not_tell_apart_is_said(http: httpx.Client, fake: FakeService):
+    fake.card = FakeCard(efforts=(), template_names=frozenset())
+    kwargs = {"preserve_thinking": True, "add_vision_id": False}
+    body = {**HI, "reasoning_effort": "high", "chat_template_kwargs": kwargs}
+    warnings = http.post(PATH, json=body).json()["warnings"]
+    assert [warning.partition(":")[0] for warning in warnings] == [
+        "reasoning_effort",
+        "chat_template_kwargs.preserve_thinking has no effect",
+    ]
+    assert fake.seen[0].thinking.enabled is True
+    assert "warnings" not in http.post(PATH, json={**HI, "reasoning_effort": "none"}).json()
+
+
 def test_logprobs_have_bytes_and_finite_numbers(http: httpx.Client, fake: FakeService):
     top = ((b"\xf0\x9f", -0.5), (b"b", float("-inf")))
     fake.script = [
@@ -214,6 +227,7 @@ def test_failure_in_the_middle_is_an_error_event_and_no_done(http, fake, failure
 
 
 def test_unknown_model_is_404(http: httpx.Client):
+    """HT-8"""
     answer = http.post(PATH, json={**HI, "model": "gpt-x"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
     assert http.post(PATH, json={**HI, "model": None}).is_success

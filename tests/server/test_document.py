@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-
 import httpx
 import schemathesis
-from builders.fake_service import FakeService
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from builders.fake_service import FakeService
 from ninfer_runtime.server.app import create_app
 
 APP = create_app(FakeService())
@@ -30,7 +29,9 @@ def test_every_route_of_the_application_is_described(http: httpx.Client):
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         assert schema["properties"], path
         assert schema["additionalProperties"] is False
-        assert {"200", "400", "401", "413", "415", "429", "500", "503"} <= set(operation["responses"])
+        assert {"200", "400", "401", "413", "415", "429", "500", "503"} <= set(
+            operation["responses"]
+        )
     assert {"/health", "/v1/models", "/metrics", "/slots", "/props"} <= set(document["paths"])
 
 

@@ -269,7 +269,7 @@ def test_a_reader_that_stopped_holds_up_nobody(live):
         ({"constraint": Constraint("json_schema", "7")}, "response_format", "invalid_grammar"),
         ({"thinking": ThinkingFields(budget=-2)}, "thinking_budget", None),
         ({"text": "word " * 600}, "messages", "context_length_exceeded"),
-        ({"tools": ({"type": "function"},)}, "tools[0]", "invalid_prompt"),
+        ({"tools": ({"type": "function"},)}, "tools[0]", "invalid_value"),
         ({"tool_choice": ToolChoice("named", ("f",))}, "tool_choice", "invalid_value"),
     ],
 )
@@ -285,7 +285,7 @@ def test_what_cannot_be_is_refused_before_it_waits(live, change, param, code):
 def test_a_prompt_that_is_too_long_names_both_numbers(live):
     """SV-11: one token less has room for one."""
     prompt = TextRequest(tuple([10] * 512), AnswerFields(max_tokens=5, sampling=GREEDY))
-    with pytest.raises(ApiError, match="512 tokens.*512"):
+    with pytest.raises(ApiError, match=r"512 tokens.*512"):
         live.run(live.service.prepare_text(prompt))
     (whole,) = live.run(live.ask(replace(prompt, prompt=prompt.prompt[:-1])))
     assert whole.finished.usage.completion == 1
@@ -316,3 +316,33 @@ def test_a_request_waits_for_a_lane_as_long_as_it_may(demo_file):
 
     live.run(wait())
     live.close()
+
+
+@pytest.mark.parametrize("thinking", [ThinkingFields(), OFF])
+def test_a_call_that_is_asked_for_is_made(live, thinking):
+    """SV-17: of the function that is named, whatever the question was."""
+    other = {"type": "function", "function": {"name": "stop_time", "parameters": {
+        "type": "object", "properties": {"unit": {"enum": ["ms", "s"]}}, "required": ["unit"],
+    }}}  # fmt: skip
+    request = chat(
+        tools=(WEATHER, other), tool_choice=ToolChoice("named", ("stop_time",)),
+        max_tokens=90, thinking=thinking,
+    )  # fmt: skip
+    (whole,) = live.run(live.ask(request))
+    assert whole.finished.reason == TOOL_CALLS and not whole.content
+    assert bool(whole.reasoning) == (thinking is not OFF)
+    assert [call.name for call in whole.calls if call.name] == ["stop_time"]
+    assert json.loads("".join(c.arguments for c in whole.calls))["unit"] in ("ms", "s")
+
+
+def test_a_form_of_the_answer_leaves_room_for_calls(live):
+    """SV-17: of the offered tools; a call that is asked for leaves none for the form."""
+    constraint = Constraint("json_schema", '{"enum": [{"a": 1}]}')
+    fields = {"tools": (WEATHER,), "constraint": constraint, "max_tokens": 100}
+    (call,) = live.run(live.ask(chat("What is the weather in Paris?", **fields)))
+    assert call.finished.reason == TOOL_CALLS and call.calls[0].name == "get_weather"
+    (told,) = live.run(live.ask(chat("What is 2+2?", thinking=OFF, **fields)))
+    assert told.calls or json.loads(told.content) == {"a": 1}
+    with pytest.raises(ApiError, match="form of the answer") as caught:
+        live.run(live.ask(chat(tool_choice=ToolChoice("required"), **fields)))
+    assert caught.value.param == "tool_choice"

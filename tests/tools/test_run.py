@@ -149,6 +149,13 @@ def test_a_stop_string_cuts_the_answer_and_its_count(artifact, drafts):
     assert all(len(score["top"]) == 2 for score in cut["logprobs"])
 
 
+def test_requantising_nothing_is_said(artifact):
+    """MEM-17"""
+    asked = ("--prompt", "hello", "--greedy", "--max-new", 2, "--requantize", "head=w8,mtp=nvfp4")
+    assert "note: --requantize mtp: nothing of it is bf16 and in use" in call(artifact, *asked).err
+    assert "note" not in call(artifact, *asked, "--spec", "mtp").err
+
+
 def test_a_file_may_hold_parameters_which_go_before_flags(artifact, tmp_path):
     """FE-30, FE-33"""
     messages = [{"role": "user", "content": "hello"}]
@@ -249,9 +256,9 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "no list": ({"messages": 5}, "file holds no list of messages"),
     "tools": ({"messages": [], "tools": 5}, "tools are not a list"),
     "none": ([], "there are no messages"),
-    "late system": (
-        [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}],
-        "chat_template.jinja line 52: the chat template refuses the messages",
+    "unknown part": (
+        [{"role": "user", "content": [{"type": "audio"}]}],
+        "messages[0].content[0]: content part is neither text nor",
     ),
     "no file": ([{"role": "user", "content": [{"type": "image"}]}], "give one with --image"),
     "address": (

@@ -133,7 +133,7 @@ def _count_error(found: Candidates, vocabulary: int, backend: str) -> float:
         counts = torch.ones(rows, vocabulary, dtype=torch.int32, device=device)
         record_tokens(counts, lanes, tokens, lanes % 5, backend=chosen)
         results.append(counts)
-    return error_share(*results, 0.0)
+    return error_share(results[0], results[1], 0.0)
 
 
 def _penalty_error(logits: torch.Tensor, seed: int, backend: str) -> float:

@@ -95,7 +95,7 @@ def worst_error(
         got = accept_drafts(*arguments, **options, committed=counts[0], out=out, backend=backend)
         want = accept_drafts(*arguments, **options, committed=counts[1], backend="reference")
         shares += [
-            error_share(*counts, 0.0),
+            error_share(counts[0], counts[1], 0.0),
             error_share(got.accepted, want.accepted, 0.0),
             error_share(got.tokens, want.tokens, 0.0),
             error_share(got.emitted, want.emitted, 0.0),

@@ -28,5 +28,4 @@ def in_range(field: str, value: object) -> bool:
     if field in INTEGERS and not isinstance(value, Integral):
         return False
     low, high = SAMPLING_RANGES[field]
-    exact = int(value) if field in INTEGERS else float(value)
-    return low <= exact <= high
+    return low <= value <= high  # type: ignore[operator]

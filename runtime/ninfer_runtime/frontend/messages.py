@@ -1,40 +1,50 @@
-"""Messages of a conversation: checked, and in the form chat templates read."""
+"""Messages of a conversation: checked, and in the one form chat templates read."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninfer_runtime.errors import RequestError
+from ninfer_runtime.frontend.message_content import (
+    IMAGE,
+    VIDEO,
+    MediaPart,
+    list_content_media,
+    prepare_content,
+    take_reasoning,
+)
+from ninfer_runtime.frontend.output_parser import THINK_END, THINK_START
+from ninfer_runtime.frontend.tool_calls.call_history import prepare_calls, prepare_function_call
+
+__all__ = ["IMAGE", "VIDEO", "MediaPart", "list_media", "prepare_messages"]
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-IMAGE, VIDEO = "image", "video"
-_MEDIA_KEYS = {IMAGE: ("image", "image_url"), VIDEO: ("video", "video_url")}
-_ALL_KEYS = frozenset(key for keys in _MEDIA_KEYS.values() for key in keys)
-_STAND_IN = "file"
-
-
-@dataclass(frozen=True)
-class MediaPart:
-    """One image or video of a conversation; `source` is what the message says of it, maybe None."""
-
-    kind: str
-    source: str | None
-    where: str
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+    "tool": "tool", "function": "tool",
+}  # fmt: skip
+_RESULT = ("<tool_response>", "</tool_response>")
 
 
 def prepare_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages as templates see them.
 
-    Keys without a value are left out, reasoning is `reasoning_content` under whatever name it
-    came, arguments of calls that are JSON text are parsed, and files are not there any more.
-    RequestError says which message is not one.
+    Roles are system, user, assistant and tool; one system message stands first and has the texts
+    of all; arguments of calls are objects, reasoning is `reasoning_content`, and files are not
+    there any more. RequestError says which message is not one.
     """
     if not messages:
-        raise RequestError("there are no messages")
-    return [_prepare(message, f"messages[{i}]") for i, message in enumerate(messages)]
+        raise RequestError("there are no messages", where="messages")
+    prepared = [_prepare(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    systems = [message for message in prepared if message["role"] == "system"]
+    talk = [message for message in prepared if message["role"] != "system"]
+    if not talk:
+        raise RequestError("need at least one user message", where="messages")
+    if not any(_asks(message) for message in talk):
+        # Templates look for the turn of the user that the answer is to, and some insist on one.
+        talk.insert(0, {"role": "user", "content": ""})
+    return [*_merge(systems), *talk]
 
 
 def list_media(messages: Sequence[Mapping[str, Any]]) -> list[MediaPart]:
@@ -42,7 +52,8 @@ def list_media(messages: Sequence[Mapping[str, Any]]) -> list[MediaPart]:
     return [
         part
         for i, message in enumerate(messages)
-        for part in _message_media(message.get("content"), f"messages[{i}]")
+        if isinstance(message, Mapping)
+        for part in list_content_media(message.get("content"), f"messages[{i}]")
     ]
 
 
@@ -50,77 +61,63 @@ def _prepare(message: Any, where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError("message is not an object", where=where, got=type(message).__name__)
     kept = {key: value for key, value in message.items() if value is not None}
-    if not isinstance(kept.get("role"), str):
-        raise RequestError("message has no role", where=where, got=kept.get("role"))
+    role = kept.get("role")
+    if not isinstance(role, str):
+        raise RequestError("message has no role", where=where, got=role)
+    if role not in _ROLES:
+        raise RequestError(
+            "message has an unknown role", where=f"{where}.role", got=role, want=", ".join(_ROLES)
+        )
+    kept["role"] = _ROLES[role]
+    if role == "assistant":
+        _prepare_answer(kept, where)
     if "content" in kept:
-        kept["content"] = _prepare_content(kept["content"], where)
-    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
-    if reasoning is not None:
-        # Under both names: that is what templates of the family and of others look for.
-        kept = {"thinking": reasoning, **kept, "reasoning_content": reasoning}
-    if "tool_calls" in kept:
-        kept["tool_calls"] = _prepare_calls(kept["tool_calls"], where)
+        kept["content"] = prepare_content(kept["content"], where)
+    if kept["role"] == "system" and not isinstance(kept.get("content", ""), str):
+        raise RequestError(f"a {role} message takes text only", where=where)
     return kept
 
 
-def _prepare_content(content: Any, where: str) -> str | list[dict[str, Any]]:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise RequestError("content is neither text nor a list of parts", where=where)
-    for i, part in enumerate(content):
-        if not isinstance(part, Mapping):
-            raise RequestError("content part is not an object", where=f"{where}.content[{i}]")
-    # Templates only ask whether a part has such a key; files as long as books stay outside.
-    return [{key: _STAND_IN if key in _ALL_KEYS else part[key] for key in part} for part in content]
+def _prepare_answer(kept: dict[str, Any], where: str) -> None:
+    """Give the parts of an earlier answer their one place each."""
+    content, thought = take_reasoning(kept.get("content"))
+    if thought is not None:
+        kept["content"] = content
+    reasoning = next((kept[name] for name in _REASONING if name in kept), thought)
+    if reasoning is None and isinstance(content, str):
+        reasoning = _find_reasoning(content)
+    if reasoning is not None:
+        if not isinstance(reasoning, str):
+            raise RequestError("reasoning is not text", where=where, got=type(reasoning).__name__)
+        # Under both names: that is what templates of the family and of others look for.
+        kept["thinking"] = kept.get("thinking", reasoning)
+        kept["reasoning_content"] = reasoning
+    if "function_call" in kept:
+        calls = prepare_function_call(kept.pop("function_call"), where)
+        kept.setdefault("tool_calls", calls)
+    if "tool_calls" in kept:
+        kept["tool_calls"] = prepare_calls(kept["tool_calls"], where)
 
 
-def _prepare_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
-        raise RequestError("tool_calls is not a list of objects", where=where)
-    return [_prepare_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+def _find_reasoning(content: str) -> str | None:
+    """Return "" for an answer that only speaks of the mark: templates would take what stands
+    before it for reasoning, and drop it."""
+    opens = content.lstrip().startswith(THINK_START)
+    return "" if THINK_END in content and not opens else None
 
 
-def _prepare_call(call: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if isinstance(call.get("function"), Mapping):
-        return {**call, "function": _prepare_call(call["function"], where)}
-    arguments = call.get("arguments")
-    if isinstance(arguments, str):
-        return {**call, "arguments": _parse_arguments(arguments, where)}
-    return dict(call)
+def _asks(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a turn of the user, and not a result of a tool in its clothes."""
+    if message["role"] != "user":
+        return False
+    content = message.get("content")
+    text = content.strip() if isinstance(content, str) else ""
+    return not (text.startswith(_RESULT[0]) and text.endswith(_RESULT[1]))
 
 
-def _parse_arguments(text: str, where: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"arguments are not JSON: {error}", where=where) from None
-    if not isinstance(value, dict):
-        raise RequestError("arguments are not a JSON object", where=where, got=text)
-    return value
-
-
-def _message_media(content: Any, where: str) -> Iterator[MediaPart]:
-    if not isinstance(content, list):
-        return
-    for i, part in enumerate(content):
-        kind = next((kind for kind in _MEDIA_KEYS if _is_medium(part, kind)), None)
-        if kind is not None:
-            yield MediaPart(kind, _find_source(part, kind), f"{where}.content[{i}]")
-
-
-def _is_medium(part: Mapping[str, Any], kind: str) -> bool:
-    keys = _MEDIA_KEYS[kind]
-    return part.get("type") in keys or any(key in part for key in keys)
-
-
-def _find_source(part: Mapping[str, Any], kind: str) -> str | None:
-    for key in _MEDIA_KEYS[kind]:
-        value = part.get(key)
-        if isinstance(value, Mapping):
-            value = value.get("url")
-        if isinstance(value, str):
-            return value
-    return None
+def _merge(systems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one message with the texts of all, in order, a blank line between them."""
+    if len(systems) <= 1:
+        return systems
+    texts = [message.get("content", "").strip() for message in systems]
+    return [{"role": "system", "content": "\n\n".join(text for text in texts if text)}]

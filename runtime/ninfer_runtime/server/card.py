@@ -88,13 +88,16 @@ def list_variables(source: str) -> frozenset[str]:
     except jinja2.TemplateError:
         return frozenset()
     read = meta.find_undeclared_variables(tree)
-    own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    names = list(tree.find_all(nodes.Name))
+    parameters = {name.name for name in names if name.ctx == "param"}
+    own = {name.name for name in names if name.ctx == "store"} | parameters
     asked = {
         test.node.name
         for test in tree.find_all((nodes.Test, nodes.Filter))
         if test.name in _QUESTIONS and isinstance(test.node, nodes.Name)
     }
-    return frozenset((read - own | read & asked) - _OWN_NAMES - set(environment.globals))
+    taken = (read - own) | (read & asked) - parameters
+    return frozenset(taken - _OWN_NAMES - set(environment.globals))
 
 
 def _try_effort(template: ChatTemplate, effort: str) -> str | None:

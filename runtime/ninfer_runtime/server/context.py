@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -15,6 +16,8 @@ from ninfer_runtime.server.media_urls import MediaFetcher
 from ninfer_runtime.server.request_record import RequestRecord
 
 _JSON = ("application/json", "text/json")
+# Smaller bodies are parsed sooner than handed over.
+_LARGE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -48,4 +51,7 @@ async def read_json(request: Request) -> object:
     if kind and kind not in _JSON and not kind.endswith("+json"):
         message = f"content type {kind[:80]!r} is not supported, send application/json"
         raise ApiError(415, message, "unsupported_media_type")
-    return parse_json(await read_body(request, find_context(request).options.request_bytes))
+    data = await read_body(request, find_context(request).options.request_bytes)
+    if len(data) < _LARGE:
+        return parse_json(data)
+    return await asyncio.to_thread(parse_json, data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import aclosing
+from typing import Any
 
 from starlette.requests import Request
 
@@ -20,6 +21,7 @@ from ninfer_runtime.server.sse import write_event
 from ninfer_runtime.server.thinking import fit_effort
 
 _log = logging.getLogger(__name__)
+_FAMILY = ("preserve_thinking", "add_vision_id")
 
 
 async def prepare(
@@ -35,11 +37,9 @@ async def prepare(
         return await context.service.prepare_text(wanted)
     card = context.service.card
     level = fit_effort(wanted.thinking.effort, card.efforts, effort)
-    unknown = [name for name in wanted.template if name not in card.template_names]
-    if unknown:
-        place = f"chat_template_kwargs.{unknown[0][:100]}"
-        message = f"{place}: the model's template has no such variable"
-        raise invalid(message, place, "unknown_parameter")
+    if wanted.thinking.effort is not None and level is None:
+        _note(request, f"{effort}: the model's template knows one level of thinking, which is on.")
+    _check_variables(request, wanted.template, card.template_names)
     thinking = dataclasses.replace(wanted.thinking, effort=level)
     messages = await context.media.resolve(wanted.messages, vision=card.vision)
     wanted = dataclasses.replace(wanted, thinking=thinking, messages=messages)
@@ -91,6 +91,7 @@ async def follow(
                 if item.reason == ERROR:
                     message = item.error or "the engine failed while it generated this answer"
                     raise ApiError(500, message, "generation_failed")
+                item = dataclasses.replace(item, warnings=(*record.notes, *item.warnings))
             else:
                 record.note_first()
             yield index, item
@@ -115,6 +116,22 @@ async def guard_events(
         record.error = failure.code or "error"
         name = "error" if speaks_anthropic(record.path) else None
         yield write_event(error_body(failure, record.path, record.id), name)
+
+
+def _check_variables(request: Request, stated: Mapping[str, Any], known: Set[str]) -> None:
+    """Refuse what the template does not read. Switches of the family are only noted: clients send
+    them to whatever model there is."""
+    for name, value in stated.items():
+        place = f"chat_template_kwargs.{name[:100]}"
+        if name not in known and name not in _FAMILY:
+            message = f"{place}: the model's template has no such variable"
+            raise invalid(message, place, "unknown_parameter")
+        if name not in known and value:
+            _note(request, f"{place} has no effect: the model's template has no such variable.")
+
+
+def _note(request: Request, sentence: str) -> None:
+    find_record(request).notes.append(sentence)
 
 
 def _check_answer(answer: AnswerFields, context: ServerContext) -> None:

@@ -26,6 +26,11 @@ async def read_health(request: Request) -> Response:
     return JSONResponse(body, status, headers)
 
 
+@router.head("/health", include_in_schema=False)
+async def check_health(request: Request) -> Response:
+    return await read_health(request)
+
+
 @router.get("/v1/models", **describe_reading("The one model there is"))
 async def list_models(request: Request) -> Response:
     return JSONResponse({"object": "list", "data": [_write_model(find_context(request))]})

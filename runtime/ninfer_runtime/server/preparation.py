@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ninfer_formats.errors import NinferError
@@ -16,7 +16,9 @@ from ninfer_runtime.frontend.messages import list_media
 from ninfer_runtime.frontend.prompt import Prompt
 from ninfer_runtime.frontend.stop_strings import MAX_STOPS
 from ninfer_runtime.frontend.template import TemplateOptions
+from ninfer_runtime.frontend.tool_calls.forcing import ToolChoice, offer_tools
 from ninfer_runtime.frontend.tool_calls.tool_set import ToolSet, read_tools
+from ninfer_runtime.server.answer_grammar import choose_constraint
 from ninfer_runtime.server.api_error import ApiError, invalid
 from ninfer_runtime.server.card import ModelCard
 from ninfer_runtime.server.engine_process.grammar import Grammars
@@ -78,22 +80,23 @@ class Preparation:
         began = time.monotonic()
         thinking = self._choose_thinking(request.thinking)
         try:
-            tools = read_tools(request.tools)
-            offered = () if request.tool_choice.mode == "none" else request.tools
+            choice = ToolChoice(request.tool_choice.mode, request.tool_choice.names)
+            tools = offer_tools(read_tools(request.tools), choice)
             shelved = self._read_media(request.messages)
             chat = self._frontend.chat(
-                request.messages, [one.medium for one in shelved], tools=offered or None,
+                request.messages, [one.medium for one in shelved], tools=tools.definitions or None,
                 options=self._template_options(request, thinking),
             )  # fmt: skip
+            constraint = choose_constraint(
+                request.answer.constraint, tools, choice, request.parallel_calls
+            )
         except NinferError as error:
             raise _refuse(error) from None
-        _check_choice(request, tools)
         media = _place_media(self._frontend, chat.prompt, shelved)
-        known = tools if offered else ToolSet({})
         thinking = ThinkingFields(chat.thinking, thinking.effort, thinking.budget)
         return self._finish(
-            request.answer, chat.prompt, thinking, began, tools=known,
-            parallel_calls=request.parallel_calls, media=media,
+            replace(request.answer, constraint=constraint), chat.prompt, thinking, began,
+            tools=tools, parallel_calls=request.parallel_calls, media=media,
         )  # fmt: skip
 
     def prepare_text(self, request: TextRequest) -> Prepared:
@@ -272,17 +275,10 @@ def _check_logprobs(wanted: int | None) -> None:
         raise invalid(message, "top_logprobs", "invalid_value")
 
 
-def _check_choice(request: ChatRequest, tools: ToolSet) -> None:
-    choice = request.tool_choice
-    unknown = [name for name in choice.names if name not in tools]
-    if unknown:
-        message = f"tool_choice names {unknown[0][:100]!r}, which is not among the tools"
-        raise invalid(message, "tool_choice", "invalid_value")
-    if choice.mode in ("required", "named") and not tools:
-        raise invalid("tool_choice asks for a call, but there are no tools", "tool_choice")
-
-
 def _refuse(error: NinferError) -> ApiError:
-    where = error.where if error.where and error.where[:1].isalpha() else None
-    known = where and where.split("[")[0].split(".")[0] in ("messages", "tools", "tool_choice")
-    return invalid(str(error), where if known else "messages", "invalid_prompt")
+    """Return the refusal; an error that names no field of a request is about its messages."""
+    where = error.where or ""
+    field = where.partition("[")[0].partition(".")[0]
+    if field in ("tools", "tool_choice"):
+        return invalid(str(error), where, "invalid_value")
+    return invalid(str(error), where if field == "messages" else "messages", "invalid_prompt")

@@ -14,7 +14,8 @@ _WORD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,100}")
 
 @dataclass
 class RequestRecord:
-    """Filled by whoever handles the request; seconds in all durations."""
+    """Filled by whoever handles the request; seconds in all durations. `notes` are sentences for
+    the client, which become warnings of its answer."""
 
     id: str
     method: str
@@ -38,6 +39,7 @@ class RequestRecord:
     first: float | None = None
     total: float | None = None
     cancelled: bool = False
+    notes: list[str] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
 
     def note_first(self) -> None:

@@ -71,7 +71,7 @@ class ChatRequest:
     messages: tuple[Mapping[str, Any], ...]
     answer: AnswerFields = AnswerFields()
     tools: tuple[Mapping[str, Any], ...] = ()
-    tool_choice: ToolChoice = ToolChoice()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
     parallel_calls: bool = True
     thinking: ThinkingFields = ThinkingFields()
     template: Mapping[str, Any] = field(default_factory=dict)

@@ -53,7 +53,7 @@ class SamplingDefaults:
                 raise invalid(message, param, "invalid_value")
         seed = self.flags.seed if asked.seed is None else asked.seed
         seed = secrets.randbits(53) if seed is None else seed % _SEEDS
-        return Sampling(**values, seed=seed, bias=dict(asked.bias))
+        return Sampling(**values, seed=seed, bias={**self.flags.bias, **asked.bias})
 
     def _choose_value(self, name: str, asked: SamplingFields) -> Any:
         for fields in (asked, self.flags):

@@ -126,12 +126,19 @@ class Service:
 
     async def close(self, limit: float = 10.0) -> None:
         """Refuse new requests, let those under way finish for `limit` seconds, end the engine."""
+        if self._status[0] == LOADING:
+            self.kill()  # it has nothing to finish
         if self._status[0] != FAILED:
             self._status = (STOPPING, None)
         if self._process is not None:
             await asyncio.to_thread(self._process.stop, limit)
             await self.gone.wait()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def kill(self) -> None:
+        """End the engine process at once."""
+        if self._process is not None:
+            self._process.kill()
 
     async def prepare_chat(self, request: ChatRequest) -> Prepared:
         """Return a conversation ready to start. ApiError 400 names the field that is at fault."""
@@ -176,9 +183,13 @@ class Service:
             self._desk = await asyncio.to_thread(_open_desk, self._setup, self._options)
             self._become_ready()
         except Exception as error:
-            if not isinstance(error, NinferError):
-                _log.exception("the frontend cannot be loaded")
-            self._fail(str(error))
+            self._give_up_loading(error)
+
+    def _give_up_loading(self, error: Exception) -> None:
+        if not isinstance(error, NinferError):
+            _log.error("the frontend cannot be loaded", exc_info=error)
+        self._fail(str(error))
+        self.kill()
 
     def _become_ready(self) -> None:
         """Be ready once both processes are."""
@@ -254,10 +265,14 @@ class Service:
     def _handle(self, message: Any) -> None:
         match message:
             case Loading() if self._status[0] == LOADING:
-                self._status = (LOADING, 100.0 * message.done / max(message.total, 1))
+                share = message.done / max(message.total, 1)
+                self._status = (LOADING, min(100.0, 100.0 * share))
             case Ready():
                 self._ready = message
-                self._become_ready()
+                try:
+                    self._become_ready()
+                except Exception as error:  # in a callback nobody would hear of it
+                    self._give_up_loading(error)
             case Failed():
                 self.failure = message
                 if message.trace:
@@ -266,7 +281,19 @@ class Service:
             case Admitted() | Prefilled() | Said() | WantPatches() | Ended():
                 found = self._present.get(message.key)
                 if found is not None:
-                    self._handle_choice(message, *found)
+                    self._guard(message, *found)
+
+    def _guard(self, message: Any, state: AnswerState, choice: Choice) -> None:
+        """Handle a message; whatever goes wrong ends this choice and no other."""
+        try:
+            self._handle_choice(message, state, choice)
+        except Exception:
+            _log.exception("choice %d cannot be read any more", choice.key)
+            choice.parser = None
+            if choice.key in self._present:
+                self._send(Cancel(choice.key))
+                lost = Ended(choice.key, ERROR, error="the answer could not be read")
+                self._end(lost, state, choice)
 
     def _handle_choice(self, message: Any, state: AnswerState, choice: Choice) -> None:
         match message:

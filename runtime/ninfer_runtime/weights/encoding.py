@@ -30,7 +30,7 @@ def encode_rows(rows: torch.Tensor, format: str, divisor: float) -> Matrix:
         planes = _encode_nvfp4(rows.float(), divisor)
     else:
         planes = _encode_integers(rows.float(), format)
-    return Matrix(format, *rows.shape, planes)
+    return Matrix(format, rows.shape[0], rows.shape[1], planes)
 
 
 def find_largest(words: np.ndarray) -> float:

@@ -119,8 +119,8 @@ def _join(group: list[RowTransfer]) -> Iterator[RowTransfer]:
         return
     part = ParameterPart(group[0].part.tensor, group[0].part.begin, group[-1].part.end)
     first = group[:period]
-    targets, begins = (tuple(item[0] for item in items) for items in (
-        [one.targets for one in first], [one.begins for one in first]))  # fmt: skip
+    targets = tuple(one.targets[0] for one in first)
+    begins = tuple(one.begins[0] for one in first)
     yield RowTransfer(part, targets, begins, group[0].run)
 
 

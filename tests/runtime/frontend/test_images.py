@@ -67,7 +67,7 @@ def test_sixteen_bit_grey_keeps_its_upper_byte():
 HOSTILE = {
     "empty": (b"", "not one of PNG"),
     "text": (b"#!/bin/sh", "not one of PNG"),
-    "bomb": (png_of(400_000, 400_000), "picture: image cannot be read: Image size"),
+    "bomb": (png_of(400_000, 400_000), "picture: image cannot be read: more than"),
     "over the limit": (png_of(400, 300), "picture has too many pixels or none (got 400 x 300"),
     "no pixels": (png_of(0, 5), "picture"),
     "cut short": (encode_picture(random_pixels(50, 50))[:3000], "cannot be read"),

@@ -88,6 +88,56 @@ def test_prompts_are_those_of_transformers(demo, name, case):
             assert got == oracle(source, messages, tools, **switches)
 
 
+SHAPES = {
+    "two systems": [SYSTEM, {"role": "system", "content": "B"}, USER],
+    "late system": [SYSTEM, USER, THOUGHT, {"role": "system", "content": "B"}, USER],
+    "developer": [{"role": "developer", "content": "B"}, USER],
+    "tool loop": [SYSTEM, CALLING, RESULT],
+    "result as user": [{"role": "user", "content": "<tool_response>x</tool_response>"}],
+    "answer first": [THOUGHT, USER],
+    "two users": [USER, USER],
+    "json text": [USER, {"role": "assistant", "tool_calls": [{**CALL, "arguments": "{}"}]}, RESULT],
+    "no arguments": [USER, {"role": "assistant", "tool_calls": [{"name": "find"}]}, RESULT],
+    "function role": [
+        USER,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "ok"},
+    ],
+    "picture in result": [USER, CALLING, {"role": "tool", "content": PARTS["content"]}],
+    "literal mark": [USER, {"role": "assistant", "content": "first </think> second"}, USER],
+    "refusal": [USER, {"role": "assistant", "content": [{"type": "refusal", "refusal": "r"}]}],
+}
+SEEN = {
+    "two systems": ["be terse", "B"], "late system": ["be terse", "B"], "developer": ["B"],
+    "literal mark": ["first </think> second"], "refusal": ["r"],
+    "picture in result": ["<|image_pad|><|vision_end|>and"], "function role": ["<function=f>"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*GENERATIONS, "demo", "synthetic"])
+@pytest.mark.parametrize("case", SHAPES)
+def test_every_shape_of_clients_renders_on_every_template(demo, name, case):
+    """FE-25, FE-26, cases 17, 18, 19, 21 and 77"""
+    template = ChatTemplate(sources(demo)[name])
+    for tools in (None, [TOOL]):
+        text = template.render(prepare_messages(SHAPES[case]), tools=tools)
+        assert text.endswith("<|im_start|>assistant\n<think>\n")
+        assert text.count("<|im_start|>system") <= 1
+        for part in SEEN.get(case, []):
+            assert part in text
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_a_turn_continues_the_prompt_and_answer_before_it(demo, name):
+    """Case 22: what was generated, sent back, is what the next prompt goes on from."""
+    template, options = ChatTemplate(sources(demo)[name]), TemplateOptions(preserve_thinking=True)
+    begin = template.render(prepare_messages([USER]), options=options)
+    answer = {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
+    later = template.render(prepare_messages([USER, answer, USER]), options=options)
+    keeps = later.startswith(begin + "hm\n</think>\n\nyes<|im_end|>\n")
+    assert keeps is (name != "3.5")
+
+
 def test_history_without_an_answer_to_come(demo):
     source = sources(demo)["demo"]
     got = ChatTemplate(source).render(prepare_messages([USER]), add_generation_prompt=False)

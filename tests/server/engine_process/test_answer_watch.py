@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -23,7 +24,7 @@ def feed(watch, tokens, cuts=(), finish=None, scored=False):
     """Read tokens in steps that end at `cuts`; return text, scores and the turn, if any."""
     places = [0, *sorted(set(cuts)), len(tokens)]
     text, scores, turn = "", [], None
-    for begin, end in zip(places, places[1:], strict=False):
+    for begin, end in pairwise(places):
         part = tuple(tokens[begin:end])
         numbers = tuple(TokenScore(-0.5, ((t, -0.5),)) for t in part) if scored else ()
         last = finish if end == len(tokens) else None
@@ -130,7 +131,7 @@ def test_scores_belong_to_text_that_came_out(tokenizer):
     _, scores, _ = feed(watch, [*tokens, tokenizer.stops[0]], [3, 9, 20], STOP, scored=True)
     assert b"".join(s.data for s in scores).decode() == "The beta gamma 😀 end"
     watch = make(tokenizer, thinking=True, stop=("gamma",))
-    text, scores, _ = feed(watch, tokens, [3, 9, 20], scored=True)
+    _, scores, _ = feed(watch, tokens, [3, 9, 20], scored=True)
     assert b"".join(s.data for s in scores).decode().startswith("The beta")
     assert "gamma" not in b"".join(s.data for s in scores).decode()
     assert all(score.top[0][0] == score.data for score in scores)

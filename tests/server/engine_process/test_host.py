@@ -236,9 +236,7 @@ def test_pictures_are_seen_once_and_between_rounds(host, demo):
 def _submit(live: LiveHost, key: int, ids: list[int], media: PromptMedia):
     from ninfer_runtime.server.engine_process.messages import Submit
 
-    return Submit(
-        key, np.array(ids, np.int32), 6, Sampling(), (), WatchedAnswer(None), media=media
-    )
+    return Submit(key, np.array(ids, np.int32), 6, Sampling(), (), WatchedAnswer(None), media=media)
 
 
 def test_what_the_engine_refuses_ends_alone(host, demo):

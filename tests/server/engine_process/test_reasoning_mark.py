@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -19,7 +20,7 @@ TEXTS = [
 def split(text: str, thinking: bool | None, cuts: list[int]) -> tuple[str, str]:
     mark = ReasoningMark(thinking)
     places = [0, *sorted(cuts), len(text)]
-    pieces = [mark.push(text[a:b]) for a, b in zip(places, places[1:], strict=False)]
+    pieces = [mark.push(text[a:b]) for a, b in pairwise(places)]
     return "".join(p[0] for p in pieces), "".join(p[1] for p in pieces) + mark.finish()
 
 

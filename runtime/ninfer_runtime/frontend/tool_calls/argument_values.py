@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection
+from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
 from ninfer_runtime.frontend.tool_calls.schema_kinds import kind_of
@@ -61,12 +62,12 @@ def read_literal(text: str) -> Any:
 
 
 def quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return encode_basestring(text)
 
 
 def escape(text: str) -> str:
     """Return a text as it stands between the quotes of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return encode_basestring(text)[1:-1]
 
 
 def _refuse(name: str) -> NoReturn:
@@ -77,7 +78,7 @@ def _fit(text: str, value: Any, kinds: Collection[str]) -> str:
     kind = kind_of(value)
     if kind == "integer" and isinstance(value, float) and "number" not in kinds:
         return str(int(value)) if abs(value) < 2**53 else text
-    if kind == "string" and "string" not in kinds:
+    if isinstance(value, str) and "string" not in kinds:
         # A literal in quotes: "5" where a number belongs.
         inner = value.strip()
         found = read_json(inner)

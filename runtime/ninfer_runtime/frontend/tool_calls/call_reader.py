@@ -11,6 +11,7 @@ from ninfer_runtime.frontend.tool_calls.call_writer import CallWriter
 from ninfer_runtime.frontend.tool_calls.json_body import JsonBody, read_call
 from ninfer_runtime.frontend.tool_calls.parameter_reader import ParameterReader
 from ninfer_runtime.frontend.tool_calls.tags import (
+    BROKEN,
     CLOSE_CALL,
     CLOSE_FUNCTION,
     CLOSE_PARAMETER,
@@ -23,7 +24,7 @@ from ninfer_runtime.frontend.tool_calls.tags import (
 )
 from ninfer_runtime.frontend.tool_calls.tool_set import ToolSet
 
-_STRAY = (CLOSE_CALL, CLOSE_FUNCTION, CLOSE_PARAMETER, CLOSE_THINK, STUB)
+_STRAY = (CLOSE_CALL, CLOSE_FUNCTION, CLOSE_PARAMETER, CLOSE_THINK, STUB, BROKEN)
 
 
 class CallReader:
@@ -94,7 +95,7 @@ class CallReader:
             return self._take_blank(event)
         if event.kind == OPEN_FUNCTION:
             return self._begin_call(event)
-        return event.kind == OPEN_CALL
+        return event.kind in (OPEN_CALL, BROKEN)
 
     def _in_function(self, event: str | Tag) -> bool:
         """Between the parameters of a function."""
@@ -212,7 +213,7 @@ class CallReader:
         body, self._body = self._body, None
         self._state = self._in_function
         value = body.read() if body is not None else UNREADABLE
-        if value is not UNREADABLE:
+        if isinstance(value, Mapping):
             self._write_values(value)
         elif body is not None:
             self._keep(body.raw)

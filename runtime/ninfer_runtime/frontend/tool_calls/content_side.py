@@ -6,6 +6,7 @@ from ninfer_runtime.frontend.tool_calls.call_reader import CallReader
 from ninfer_runtime.frontend.tool_calls.call_writer import CallPiece, CallWriter
 from ninfer_runtime.frontend.tool_calls.nested_markup import NestedMarkup
 from ninfer_runtime.frontend.tool_calls.tags import (
+    BROKEN,
     CLOSE_CALL,
     CLOSE_FUNCTION,
     CLOSE_PARAMETER,
@@ -52,6 +53,7 @@ class ContentSide:
             self._take(event)
         if self._reader is not None:
             self._reader.finish(cut)
+            self._text.mark()
             self._end_calls()
         self._emit(self._text.finish())
         self._pieces.append(self._guard.finish())
@@ -95,7 +97,7 @@ class ContentSide:
             return True
         if kind in (CLOSE_FUNCTION, CLOSE_PARAMETER):
             return self._elements.close(kind)
-        return kind not in (OPEN_CALL, CLOSE_CALL, OPEN_FUNCTION, OPEN_PARAMETER, STUB)
+        return kind not in (OPEN_CALL, CLOSE_CALL, OPEN_FUNCTION, OPEN_PARAMETER, STUB, BROKEN)
 
     def _end_calls(self) -> None:
         reader, self._reader = self._reader, None

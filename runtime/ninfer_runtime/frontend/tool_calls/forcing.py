@@ -58,7 +58,9 @@ def force_calls(tools: ToolSet, choice: ToolChoice, parallel: bool = True) -> st
     `required` and `named` make the answer calls alone, one if not `parallel` or named. Otherwise
     there is something to force if only some tools may be called or some are strict.
     """
-    allowed = [tool for name, tool in tools.tools.items() if not choice.names or name in choice.names]
+    allowed = [
+        tool for name, tool in tools.tools.items() if not choice.names or name in choice.names
+    ]
     forced = choice.mode in (REQUIRED, NAMED)
     strict = any(tool.strict for tool in allowed)
     if choice.mode == NONE or not allowed or not (forced or choice.names or strict):
@@ -113,7 +115,7 @@ class _Grammar:
             return f"({' | '.join(map(_quote, texts))}) {_END}"
         if kinds is None or "string" in kinds or schema is None:
             return "TEXT"
-        return f"%json {json.dumps(schema, ensure_ascii=True)} {_END}"
+        return f"%json {json.dumps(_prune(schema), ensure_ascii=True)} {_END}"
 
 
 def declared_schema(tool: Tool, name: str) -> Any:
@@ -138,6 +140,15 @@ def _listed_texts(schema: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return []
     return values
+
+
+def _prune(schema: Any, levels: int = 50) -> Any:
+    """Return a schema without what lies deeper than a grammar may nest: anything is right there."""
+    if isinstance(schema, Mapping):
+        return {key: _prune(value, levels - 1) for key, value in schema.items()} if levels else {}
+    if isinstance(schema, list):
+        return [_prune(value, levels - 1) for value in schema] if levels else []
+    return schema
 
 
 def _quote(text: str) -> str:

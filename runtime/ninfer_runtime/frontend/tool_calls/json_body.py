@@ -10,6 +10,7 @@ from ninfer_runtime.frontend.tool_calls.argument_values import UNREADABLE, read_
 
 _TURN = re.compile(r'["\\{}\[\]]')
 _MOST_MISSING = 3
+_LEAST = 7  # characters of an object with a name, without its last bracket
 
 
 class JsonBody:
@@ -54,6 +55,8 @@ class JsonBody:
     def read(self) -> Any:
         """Return the object, also one that lacks the last brackets; UNREADABLE without one."""
         raw = self.raw.strip()
+        if self._depth > 0 and len(raw) < _LEAST:
+            return UNREADABLE
         value = read_literal(raw)
         for _ in range(_MOST_MISSING):
             if value is not UNREADABLE:

@@ -7,6 +7,7 @@ from ninfer_runtime.frontend.tool_calls.call_writer import CallWriter
 from ninfer_runtime.frontend.tool_calls.nested_markup import NestedMarkup
 from ninfer_runtime.frontend.tool_calls.parameter_value import ParameterValue
 from ninfer_runtime.frontend.tool_calls.tags import (
+    BROKEN,
     CLOSE_CALL,
     CLOSE_FUNCTION,
     CLOSE_PARAMETER,
@@ -76,6 +77,8 @@ class ParameterReader:
 
     def _take_tag(self, tag: Tag) -> bool:
         kind = tag.kind
+        if kind == BROKEN:
+            return True
         if kind in (STUB, CLOSE_THINK) or self._is_nested(tag):
             self._value.add(tag.raw)
             return True
@@ -93,7 +96,8 @@ class ParameterReader:
         if kind == OPEN_CALL and not nested:
             return not self._value.at_line_start and self._open(kind)
         if kind == OPEN_FUNCTION and not nested:
-            starts = self._value.at_line_start and tag.name in self._tools
+            starts = self._value.at_line_start and tag.plain == self._plain
+            starts = starts and tag.name in self._tools
             return not starts and self._open(kind)
         if kind == OPEN_PARAMETER and not nested.holds(CLOSE_FUNCTION) and tag.plain:
             return not self._begins_parameter(tag)

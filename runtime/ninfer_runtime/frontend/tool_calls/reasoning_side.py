@@ -72,7 +72,9 @@ class ReasoningSide:
     def _is_possible(self) -> bool:
         reader = self._reader
         return (
-            reader is not None and not reader.has_rest and all(n in self._tools for n in reader.names)
+            reader is not None
+            and not reader.has_rest
+            and all(n in self._tools for n in reader.names)
         )
 
     def _end_calls(self, settled: bool) -> None:

@@ -105,10 +105,7 @@ def _stated(schema: Mapping[str, Any]) -> frozenset[str] | None:
     kinds = KINDS.intersection(name for name in names if isinstance(name, str))
     if "number" in kinds:
         kinds |= {"integer"}
-    if "const" in schema:
-        values = [schema["const"]]
-    else:
-        values = schema.get("enum")
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
         listed = frozenset(kind_of(value) for value in values)
         kinds = kinds & listed or listed

@@ -12,6 +12,8 @@ OPEN_PARAMETER, CLOSE_PARAMETER = "open_parameter", "close_parameter"
 FUNCTION_ELEMENT, PARAMETER_ELEMENT = "function_element", "parameter_element"
 # `<function=` and `<parameter=` without a name behind them.
 STUB, CLOSE_THINK = "stub", "close_think"
+# The beginning of a tag at the end of the text.
+BROKEN = "broken"
 
 _LITERALS = {
     "<tool_call>": OPEN_CALL,
@@ -39,6 +41,7 @@ _OPEN_ENDED = re.compile(
     rf"<(?:(?:function|parameter|param)=[^<>\n]{{0,{_LONGEST}}}"
     rf"|(?:function|invoke|parameter|param)\s[^<>]{{0,{_LONGEST}}})"
 )
+_BEGUN = re.compile(r"<(?:too|fun|par|inv)\S*\Z|</(?:to|fu|pa|in)")
 _MOST_HELD = _LONGEST + 12
 
 
@@ -69,9 +72,9 @@ class TagScanner:
         return split_tags(text)
 
     def finish(self) -> list[str | Tag]:
-        """Return what was held: no more text comes."""
+        """Return what was held: no more text comes. The beginning of a tag is one too."""
         held, self._held = self._held, ""
-        return split_tags(held)
+        return [Tag(BROKEN, held)] if _BEGUN.match(held) else split_tags(held)
 
 
 def _may_grow(text: str, start: int) -> bool:

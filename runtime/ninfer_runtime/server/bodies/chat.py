@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field, model_validator
 from ninfer_runtime.server.bodies.constraint import Constrained
 from ninfer_runtime.server.bodies.field_error import FieldError
 from ninfer_runtime.server.bodies.messages import Message
-from ninfer_runtime.server.bodies.model import Body, Integer
+from ninfer_runtime.server.bodies.model import Body, Integral
 from ninfer_runtime.server.bodies.sampling import MaxTokens, Sampled, StreamOptions
 from ninfer_runtime.server.bodies.tools import WithTools
 from ninfer_runtime.server.requests import AnswerFields, ChatRequest
 from ninfer_runtime.server.thinking import join_thinking
 
-Budget = Annotated[Integer, Field(ge=0, le=2**31 - 1)]
+Budget = Annotated[int, Field(ge=0, le=2**31 - 1), Integral]
 
 
 class TemplateFields(Body):
@@ -66,7 +66,7 @@ class ChatBody(Rendered, Sampled, Constrained):
     api: ClassVar[str] = "chat"
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20), Integral] | None = None
     stream_options: StreamOptions | None = None
     modalities: list[Literal["text"]] | None = None
     audio: None = None

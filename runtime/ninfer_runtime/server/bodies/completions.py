@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from ninfer_runtime.server.bodies.constraint import Constrained
 from ninfer_runtime.server.bodies.field_error import FieldError
-from ninfer_runtime.server.bodies.model import Count, Integer
+from ninfer_runtime.server.bodies.model import Count, Integral
 from ninfer_runtime.server.bodies.sampling import Sampled, StreamOptions
 from ninfer_runtime.server.requests import AnswerFields, TextRequest
 
-TokenNumber = Annotated[Integer, Field(ge=0, le=2**31 - 1)]
+TokenNumber = Annotated[int, Field(ge=0, le=2**31 - 1), Integral]
 Tokens = Annotated[list[TokenNumber], Field(min_length=1)]
 MOST_PROMPTS = 64
 
@@ -31,7 +31,7 @@ class CompletionBody(Sampled, Constrained):
     echo: bool | None = None
     best_of: Count | None = None
     suffix: Literal[""] | None = None
-    logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20), Integral] | None = None
     stream_options: StreamOptions | None = None
 
     @model_validator(mode="after")

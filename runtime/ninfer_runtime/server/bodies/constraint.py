@@ -49,7 +49,11 @@ class ResponseFormat(Body):
         schema = self.json_schema.schema_ if self.json_schema else self.schema_
         if schema is not None:
             return Constraint("json_schema", json.dumps(schema), "response_format")
-        return Constraint("json_object", param="response_format") if self.type == "json_object" else None
+        return (
+            Constraint("json_object", param="response_format")
+            if self.type == "json_object"
+            else None
+        )
 
 
 class Constrained(Body):

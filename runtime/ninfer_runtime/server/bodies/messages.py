@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ninfer_runtime.server.bodies.field_error import FieldError
-from ninfer_runtime.server.bodies.model import Body, Integer
+from ninfer_runtime.server.bodies.model import Body, Integral
 
 _KINDS = ("text", "refusal", "image_url", "image", "video_url", "video")
 _UNSUPPORTED = ("input_audio", "audio", "audio_url", "file", "input_file")
@@ -30,7 +30,7 @@ class ContentPart(Body):
     """A piece of content: text, an image or a video."""
 
     api: ClassVar[str] = "part"
-    type: str
+    type: Annotated[str, Field(json_schema_extra={"enum": list(_KINDS)})]
     text: str | None = None
     refusal: str | None = None
     image_url: str | MediaUrl | None = None
@@ -75,7 +75,7 @@ class MessageCall(Body):
     function: CalledFunction
     id: str | None = None
     type: Literal["function"] = "function"
-    index: Integer | None = None
+    index: Annotated[int, Integral] | None = None
 
 
 class Message(Body):

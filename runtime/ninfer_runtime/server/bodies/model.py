@@ -34,7 +34,8 @@ def _read_integral(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_read_integral)]
+# Behind the bounds, or the document would not have them.
+Integral = BeforeValidator(_read_integral)
 
 
 class Body(BaseModel):
@@ -148,4 +149,4 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "number")
 
 
-Count = Annotated[Integer, Field(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1), Integral]

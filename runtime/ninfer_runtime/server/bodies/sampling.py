@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ninfer_runtime.server.bodies.field_error import FieldError
-from ninfer_runtime.server.bodies.model import Body, Count, Integer
+from ninfer_runtime.server.bodies.model import Body, Count, Integral
 from ninfer_runtime.server.requests import SamplingFields
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
-Seed = Annotated[Integer, Field(ge=-(2**63), le=2**63 - 1)]
+Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), Integral]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
-MaxTokens = Annotated[Integer, Field(ge=-1, le=2**63 - 1)]
+MaxTokens = Annotated[int, Field(ge=-1, le=2**63 - 1), Integral]
 MOST_STOPS = 4
 
 
@@ -25,7 +25,7 @@ class Sampled(Body):
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Annotated[Integer, Field(ge=-1, le=2**31 - 1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1), Integral] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None

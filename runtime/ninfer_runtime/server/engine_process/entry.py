@@ -121,6 +121,8 @@ def count_bytes(artifact: Artifact, config: EngineConfig) -> int:
         wanted.add(config.speculator)
     if config.vision is not False:
         wanted.add("vision")
+    if config.proposal_head:
+        wanted.add("proposal")
     objects = {
         part.object
         for name, binding in artifact.bindings.items()

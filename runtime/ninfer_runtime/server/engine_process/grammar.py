@@ -16,7 +16,7 @@ from ninfer_runtime.server.requests import Constraint
 # A grammar's text; what is longer was not written by hand, and llguidance's own limits follow.
 MAX_TEXT = 1 << 20
 # Between the parts of a JSON text: without a bound, small models never stop indenting.
-_BLANK = r"[ \t]|\r?\n[ \t]{0,16}"
+BLANK = r"[ \t]|\r?\n[ \t]{0,16}"
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 
@@ -170,7 +170,7 @@ def _translate(constraint: Constraint) -> str:
             if constraint.kind == "json_schema":
                 schema = json.loads(constraint.text)
             return llguidance.LLMatcher.grammar_from_json_schema(
-                json.dumps(schema), overrides={"whitespace_pattern": _BLANK}
+                json.dumps(schema), overrides={"whitespace_pattern": BLANK}
             )
         return llguidance.grammar_from(constraint.kind, constraint.text)  # type: ignore[arg-type]
     except (ValueError, RecursionError) as error:

@@ -1,0 +1,1 @@
+"""Prompts that begin like earlier ones go on from what is kept of those."""
