@@ -271,12 +271,13 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         synthetic: Synthetic = None,
         served_config: ServedConfig = None,
         max_directory_mib: Cap = 256,
+        json_output: Json = False,
         **values: Any,
     ) -> None:
         """Answer requests over HTTP: the APIs of OpenAI and Anthropic, on one artifact."""
         dispatch(
             "serve",
-            False,
+            json_output,
             file=file,
             synthetic=synthetic,
             config=served_config,
@@ -289,8 +290,9 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         synthetic: Synthetic = None,
         memory: Annotated[
             str | None,
-            typer.Option(help="Memory to plan for, such as 24GiB; with it, of a GPU.",
-                         metavar="SIZE"),
+            typer.Option(
+                help="Memory to plan for, such as 24GiB; with it, of a GPU.", metavar="SIZE"
+            ),
         ] = None,
         served_config: ServedConfig = None,
         max_directory_mib: Cap = 256,

@@ -16,8 +16,8 @@ from ninfer_tools.streams import (
     silence,
 )
 
-# Commands that end their work when nobody reads what they print any more.
-_LASTING = frozenset({"convert", "verify", "migrate", "pull"})
+# Commands that go on with their work when nobody reads what they print any more.
+_LASTING = frozenset({"convert", "verify", "migrate", "pull", "serve"})
 # Commands that read weights through mapped files.
 _MAPPING = frozenset({"convert", "verify"})
 
@@ -46,6 +46,12 @@ def main() -> None:
         print(f"standard output: {error.strerror or error}", file=sys.stderr)
         code = 1
     sys.exit(code)
+
+
+def serve() -> None:
+    """Run `ninfer-serve`: `ninfer serve` with the same options."""
+    sys.argv[1:1] = ["serve"]
+    main()
 
 
 def tell_interrupt(stop: KeyboardInterrupt) -> int:
@@ -82,7 +88,7 @@ def _run(arguments: list[str]) -> int:
     arguments = complete_globs(_move_debug_first(arguments)) or ["--help"]
     sys.argv[1:] = arguments
     try:
-        return app(arguments, standalone_mode=False) or 0
+        return app(arguments, prog_name="ninfer", standalone_mode=False) or 0
     except Exception as error:
         message = getattr(error, "format_message", None)
         if message is None or "--debug" in arguments:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninfer_formats.errors import UsageError
 from ninfer_tools.artifact_source import open_source
+from ninfer_tools.console import print_json
 from ninfer_tools.serve_session.api_keys import gather_keys
 from ninfer_tools.serve_session.gathering import Called, gather
 from ninfer_tools.serve_session.listening import listen
@@ -19,7 +21,9 @@ from ninfer_tools.serve_session.options import ServeOptions
 from ninfer_tools.serve_session.problems import ProblemList
 
 if TYPE_CHECKING:
-    from ninfer_tools.serve_session.lifetime import Lifetime
+    from ninfer_runtime.server.service_options import ServiceOptions
+    from ninfer_tools.serve_session.memory_report import MemoryReport
+    from ninfer_tools.serve_session.place import Place
 
 _PACKAGES = (
     "torch", "tokenizers", "jinja2", "PIL", "fastapi", "uvicorn", "pydantic", "prometheus_client",
@@ -41,8 +45,7 @@ def run(
     try:
         called = gather(file, synthetic, config, given)
         _require_packages()
-        lifetime = _prepare(called, max_directory_bytes)
-        return asyncio.run(lifetime.run())
+        return asyncio.run(_prepare(called, max_directory_bytes, json_output))
     except KeyboardInterrupt:  # before the server listens to signals itself
         print("ended before the model was loaded", file=sys.stderr)
         return 0
@@ -56,46 +59,79 @@ def _require_packages() -> None:
         )
 
 
-def _prepare(called: Called, max_directory_bytes: int) -> Lifetime:
+def _prepare(
+    called: Called, max_directory_bytes: int, json_output: bool
+) -> Coroutine[Any, Any, int]:
     """Return a server whose port is taken and whose engine fits, with nothing loaded yet.
 
     StartProblems with a line for everything that is in the way.
     """
-    from ninfer_tools.serve_session.engine_checks import choose_engine
-    from ninfer_tools.serve_session.lifetime import Lifetime
-    from ninfer_tools.serve_session.memory_report import make_report
-    from ninfer_tools.serve_session.service_setup import (
-        check_request_log,
-        make_http_options,
-        make_service_options,
-        make_setup,
-    )
     from ninfer_tools.serve_session.value_checks import check_values
 
     options, problems = called.options, ProblemList()
     check_values(options, problems)
-    sock = _take_port(options, problems)
-    keys, service, choice, report = (), None, None, None
+    sock = _take_port(options, problems)  # before torch: clients wait instead of being refused
+    keys: tuple[str, ...] = ()
     with problems.collect():
         keys = gather_keys(options)
+    found = _look_at_model(called, max_directory_bytes, problems)
+    problems.raise_any()
+    assert sock is not None and found is not None
+    from ninfer_tools.serve_session.lifetime import run_server
+    from ninfer_tools.serve_session.service_setup import make_http_options, make_setup
+
+    _show_start(options, found, len(keys), json_output)
+    setup = make_setup(called, found.report.config, max_directory_bytes)
+    http = make_http_options(options, keys)
+    return run_server(setup, found.service, http, sock, options.drain_seconds)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What the directory of the artifact and the options say together; `effective` are settings
+    by field."""
+
+    service: ServiceOptions
+    report: MemoryReport
+    effective: dict[str, Any]
+
+
+def _look_at_model(
+    called: Called, max_directory_bytes: int, problems: ProblemList
+) -> _Model | None:
+    """Return what is to be served, None with what is in the way in `problems`."""
+    from ninfer_runtime.server.card import choose_name
+    from ninfer_tools.serve_session.engine_checks import choose_engine
+    from ninfer_tools.serve_session.memory_report import describe_engine, make_report
+    from ninfer_tools.serve_session.service_setup import (
+        check_request_log,
+        choose_sampling,
+        make_service_options,
+    )
+
+    options, service, choice = called.options, None, None
     with problems.collect():
         artifact = open_source(called.file, called.synthetic, max_directory_bytes)
         place = _find_place(options, problems)
-        choice = choose_engine(artifact, options, place, problems)
+        with problems.collect():
+            choice = choose_engine(artifact, options, place, problems)
         with problems.collect():
             service = make_service_options(options)
         with problems.collect():
             check_request_log(options, artifact)
-        if choice is not None:
-            report = make_report(artifact, choice, options, place)
-    if report is not None and (error := report.error()) is not None:
-        problems.add(error)
-    problems.raise_any()
-    assert sock is not None and service is not None and report is not None
-    _show_start(options, report, len(keys))
-    setup = make_setup(called, report.config, max_directory_bytes)
-    http = make_http_options(options, keys)
-    return Lifetime(setup, service, http, sock, options.drain_seconds)
+        if choice is None or service is None:
+            return None
+        report = make_report(artifact, choice, options, place)
+        if (error := report.error()) is not None:
+            raise error
+        effective = {
+            **describe_engine(report),
+            **choose_sampling(artifact, service),
+            "headroom": report.headroom,
+            "model_id": options.model_id or choose_name(artifact),
+        }
+        return _Model(service, report, effective)
+    return None
 
 
 def _take_port(options: ServeOptions, problems: ProblemList) -> socket.socket | None:
@@ -106,7 +142,7 @@ def _take_port(options: ServeOptions, problems: ProblemList) -> socket.socket | 
     return None
 
 
-def _find_place(options: ServeOptions, problems: ProblemList) -> Any:
+def _find_place(options: ServeOptions, problems: ProblemList) -> Place:
     """Return where the engine is to run; the processor when that cannot be used, so that
     everything else is looked at too."""
     from ninfer_tools.serve_session.place import Place, find_place
@@ -116,13 +152,18 @@ def _find_place(options: ServeOptions, problems: ProblemList) -> Any:
     return Place("cpu", None)
 
 
-def _show_start(options: ServeOptions, report: Any, keys: int) -> None:
+def _show_start(options: ServeOptions, model: _Model, keys: int, json_output: bool) -> None:
     from ninfer_tools.serve_session.log_output import start_logging
-    from ninfer_tools.serve_session.memory_table import format_report
-    from ninfer_tools.serve_session.settings_block import format_settings
+    from ninfer_tools.serve_session.memory_table import format_report, make_record
+    from ninfer_tools.serve_session.settings_block import format_settings, list_settings
 
-    print(format_settings(options, report, keys), file=sys.stderr)
-    print(format_report(report), file=sys.stderr, flush=True)
+    settings = list_settings(options, model.effective, keys)
+    if json_output:
+        print_json({"settings": settings, "memory": make_record(model.report)})
+        sys.stdout.flush()
+    else:
+        print(format_settings(model.report.artifact, settings), file=sys.stderr)
+        print(format_report(model.report), file=sys.stderr, flush=True)
     if options.host in _OPEN_HOSTS and not keys:
         print("note: no --api-key: whoever reaches the port can use the server", file=sys.stderr)
     start_logging(options.log_level)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import pkgutil
 import sys
 import tempfile
@@ -34,7 +35,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Result:
-    """One case of one operation: error as a share of what is allowed, or why there is none."""
+    """One case of one operation: error as a share of what is allowed, or why there is none. What
+    never ran has a share that is not a number, and did not pass."""
 
     operation: str
     case: str
@@ -131,7 +133,7 @@ def run_operations(
             for backend in arguments.backends.split(","):
                 if time.monotonic() > end:
                     trouble = "not run: out of time"
-                    yield Result(operation, case.name, backend, float("inf"), 0.0, trouble)
+                    yield Result(operation, case.name, backend, float("nan"), 0.0, trouble)
                     continue
                 yield run_case(operation, module, case, backend, arguments.device, arguments.seed)
 
@@ -145,7 +147,8 @@ def print_table(results: list[Result]) -> None:
         groups.setdefault((result.operation, result.backend), []).append(result)
     for (operation, backend), group in groups.items():
         failed = sum(not result.passed for result in group)
-        worst = max(result.share for result in group)
+        measured = [result.share for result in group if result.share == result.share]
+        worst = max(measured, default=float("nan"))
         seconds = sum(result.seconds for result in group)
         figures = f"{len(group):>13}{failed:>13}{worst:>13.3g}{seconds:>13.1f}"
         print(f"{operation:<20}{backend:<12}{figures}")
@@ -203,8 +206,9 @@ def main() -> int:
             write_record(arguments, machine, results)
             written = time.monotonic()
         if arguments.verbose and result.backend == "engine":
-            line = f"{result.operation} {result.case}: {result.share:.3g} of the bound"
-            print(f"{line}; {result.detail}; {result.seconds:.1f} s", flush=True)
+            found = result.trouble or f"{result.share:.3g} of the bound; {result.detail}"
+            line = f"{result.operation} {result.case}: {found}"
+            print(f"{line}; {result.seconds:.1f} s", flush=True)
         if not result.passed:
             print(f"{result.operation} {result.backend} {result.case}: failed", flush=True)
     print_table(results)
@@ -212,11 +216,17 @@ def main() -> int:
     return 0 if results and all(result.passed for result in results) else 1
 
 
+def describe_result(result: Result) -> dict[str, Any]:
+    """Return a result as JSON has it: no share where it is not a finite number."""
+    share = result.share if math.isfinite(result.share) else None
+    return {**asdict(result), "share": share, "passed": result.passed}
+
+
 def write_record(
     arguments: argparse.Namespace, machine: dict[str, str], results: list[Result]
 ) -> None:
     if arguments.json:
-        rows = [{**asdict(result), "passed": result.passed} for result in results]
+        rows = [describe_result(result) for result in results]
         record = {**machine, "seed": arguments.seed, "results": rows}
         arguments.json.write_text(json.dumps(record, indent=1))
 

@@ -61,7 +61,7 @@ def _read_value(item: Any, key: str, value: Any, path: Path) -> Any:
     if item.metadata["numeric"] and type(value) is int:
         return str(value)
     if kind == "tuple":
-        texts = [value] if isinstance(value, str) else value
+        texts: Any = [value] if isinstance(value, str) else value
         right = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
         _require(right, kind, key, value, path)
         return tuple(texts)
@@ -71,7 +71,8 @@ def _read_value(item: Any, key: str, value: Any, path: Path) -> Any:
         "bool": isinstance(value, bool),
     }[kind]  # fmt: skip
     _require(right, kind, key, value, path)
-    return path.parent / value if kind == "Path" else float(value) if kind == "float" else value
+    convert = {"Path": lambda: path.parent / str(value), "float": lambda: float(value)}
+    return convert[kind]() if kind in convert else value
 
 
 def _require(right: bool, kind: str, key: str, value: Any, path: Path) -> None:

@@ -73,6 +73,8 @@ def make_config(options: ServeOptions, geometry: ModelGeometry, place: Place) ->
         vision=options.vision,
         cuda_graph=options.cuda_graph,
         requantize=parse_requantization(options.requantize),
+        prefix_reuse=options.prefix_reuse,
+        host_cache_mib=options.host_cache_mib,
     )
 
 
@@ -117,6 +119,8 @@ class _Checks:
         self._place, self._problems = place, problems
 
     def run(self) -> None:
+        from ninfer_runtime.config import MAX_DRAFTS, MAX_SNAPSHOTS
+
         options = self._options
         self._try(dtype=options.dtype)
         self._try(max_context=_context(options, self._geometry))
@@ -127,7 +131,9 @@ class _Checks:
         self._try(vision=options.vision)
         if options.spec is not None:
             self._try(speculator=options.spec)
-        self._check_drafts()
+        self._try(host_cache_mib=options.host_cache_mib)
+        self._check_count("draft_tokens", options.draft_tokens, 1, MAX_DRAFTS)
+        self._check_count("device_snapshots", options.device_snapshots, 1, MAX_SNAPSHOTS)
         self._check_capacity()
 
     def _try(self, **asked: Any) -> None:
@@ -149,12 +155,9 @@ class _Checks:
         else:
             self._try(kv_kind=kind)
 
-    def _check_drafts(self) -> None:
-        from ninfer_runtime.config import MAX_DRAFTS
-
-        drafts = self._options.draft_tokens
-        if drafts is not None and not 1 <= drafts <= MAX_DRAFTS:
-            self._problems.add(out_of_range("draft_tokens", drafts, 1, MAX_DRAFTS))
+    def _check_count(self, field: str, count: int | None, low: int, high: int) -> None:
+        if count is not None and not low <= count <= high:
+            self._problems.add(out_of_range(field, count, low, high))
 
     def _check_capacity(self) -> None:
         """Beside the context and the lanes that are nearest to those asked for."""

@@ -6,6 +6,7 @@ import logging
 import sys
 
 _LOUD = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "asyncio", "PIL")
+_SERVICE = "ninfer_runtime.server.service"
 _DATE = "%Y-%m-%d %H:%M:%S"
 
 
@@ -21,8 +22,7 @@ class LineFormatter(logging.Formatter):
             return super().format(record)
         record.message = record.getMessage()
         record.asctime = self.formatTime(record, self.datefmt)
-        lines = record.message.splitlines() or [""]
-        line = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+        line = (record.message.splitlines() or [""])[0]
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             said = (str(error).splitlines() or [""])[0]
@@ -30,10 +30,17 @@ class LineFormatter(logging.Formatter):
         return f"{record.asctime} {record.levelname} {line}"
 
 
+def _is_one_line(record: logging.LogRecord) -> bool:
+    """Traces of the engine are for `debug`; that it failed is said in a line of its own."""
+    return record.name != _SERVICE or "\n" not in record.getMessage()
+
+
 def start_logging(level: str) -> None:
     """Send log records from `level` on to stderr; those of libraries only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(level == "debug"))
+    if level != "debug":
+        handler.addFilter(_is_one_line)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

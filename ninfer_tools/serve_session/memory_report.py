@@ -107,6 +107,7 @@ def describe_engine(report: MemoryReport) -> dict[str, Any]:
     settings = report.settings
     return {
         "device": str(settings.device),
+        "dtype": "fp32" if settings.dtype.itemsize == 4 else "bf16",
         "max_context": settings.max_context,
         "kv_capacity": report.capacity,
         "max_concurrency": settings.lanes,
@@ -116,4 +117,5 @@ def describe_engine(report: MemoryReport) -> dict[str, Any]:
         "lm_head_draft": settings.proposal_head,
         "vision": settings.vision,
         "cuda_graph": settings.cuda_graph,
+        "device_snapshots": settings.snapshots,
     }

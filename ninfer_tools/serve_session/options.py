@@ -22,8 +22,8 @@ def _say(
     numeric: bool = False,
     unset: str | None = None,
 ) -> Any:
-    """Return a field; `also` are other names, `negative` the flag that switches off, `numeric` says that a file may give a text as a
-    number, `unset` what the default None means."""
+    """Return a field; `also` are other names, `negative` is the flag that switches off, `numeric`
+    says that a file may give a text as a number, `unset` what the default None means."""
     return field(
         default=default,
         metadata={
@@ -43,7 +43,9 @@ class ServeOptions:
         (), "A key that clients send; repeatable. @FILE, or a path: keys from a file.",
         "KEY", secret=True, unset="open to everyone",
     )  # fmt: skip
-    api_key_file: Path | None = _say(None, "Keys from a file, one a line.", "FILE")
+    api_key_file: Path | None = _say(  # noqa: RUF009 - a field, as dataclasses.field is
+        None, "Keys from a file, one a line.", "FILE", unset="none"
+    )
     cors: bool = _say(False, "Let web pages of other origins use the server.", negative="no-cors")
     model_id: str | None = _say(
         None, "Name of the model for clients.", "ID", unset="that of the artifact"
@@ -82,7 +84,13 @@ class ServeOptions:
     requantize: str = _say(
         "", "Re-quantise bf16 matrices at load, e.g. head=w8,mtp=nvfp4.", "GROUP=FORMAT,..."
     )
-    host_cache_mib: int = _say(8192, "Host memory for prompts seen before.", "N")
+    host_cache_mib: int = _say(
+        8192, "Host memory for prompts seen before, beside the device's.", "N"
+    )
+    device_snapshots: int | None = _say(
+        None, "States of prompts that stay on the device, 1 to 64.", "N",
+        also=("device-state-slots",), unset="one for each lane, at least 4",
+    )  # fmt: skip
     prefix_reuse: bool = _say(
         True, "Go on from prompts seen before; on unless switched off.", negative="no-prefix-reuse"
     )
@@ -107,15 +115,13 @@ class ServeOptions:
         False, "Keep the reasoning of earlier answers in prompts.", negative="no-preserve-thinking"
     )
     answer_reserve: int = _say(512, "Tokens that reasoning leaves to the answer.", "N")
-    chat_template: Path | None = _say(
+    chat_template: Path | None = _say(  # noqa: RUF009
         None, "Instead of the artifact's own.", "FILE", unset="that of the artifact"
     )
 
     temperature: float | None = _say(None, "Instead of the model's own.", "F", unset="the model's")
     top_k: int | None = _say(None, "Draw from so many tokens; 0: all.", "N", unset="the model's")
-    top_p: float | None = _say(
-        None, "Draw from this much probability.", "F", unset="the model's"
-    )
+    top_p: float | None = _say(None, "Draw from this much probability.", "F", unset="the model's")
     min_p: float | None = _say(
         None, "Least share of the likeliest token's.", "F", unset="the model's"
     )
@@ -138,13 +144,17 @@ class ServeOptions:
     allow_media_urls: bool = _say(
         False, "Fetch images and videos from http(s) addresses.", negative="no-allow-media-urls"
     )
-    request_log_jsonl: Path | None = _say(
+    request_log_jsonl: Path | None = _say(  # noqa: RUF009
         None, "Write a line for every request to this file.", "FILE", unset="none"
     )
-    request_log_max_mib: int = _say(64, "Then that file is compressed and begun anew; 0: never.", "N")
+    request_log_max_mib: int = _say(
+        64, "Then that file is compressed and begun anew; 0: never.", "N"
+    )
     request_log_keep: int = _say(4, "Compressed files that are kept.", "N")
     log_level: str = _say("info", "debug, info, warning or error.", "LEVEL")
-    drain_seconds: float = _say(30.0, "How long requests may go on when the server is told to end.", "S")
+    drain_seconds: float = _say(
+        5.0, "How long requests may go on when the server is told to end.", "S"
+    )
 
 
 def option_name(field_name: str) -> str:

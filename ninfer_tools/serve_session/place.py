@@ -60,9 +60,7 @@ def imagine_place(device: str, memory: int | None) -> Place:
 def _require_device(name: str) -> None:
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (":" in name and not (kind == "cuda" and number.isdigit())):
-        raise UsageError(
-            "--device cannot be used", got=name, want="auto, cpu, cuda or cuda:N"
-        )
+        raise UsageError("--device cannot be used", got=name, want="auto, cpu, cuda or cuda:N")
 
 
 def _measure_apart(device: str) -> int:
@@ -75,9 +73,7 @@ def _measure_apart(device: str) -> int:
     except BrokenProcessPool:
         raise NinferError("the GPU cannot be asked: the process that did has died") from None
     if problems:
-        raise StartProblems(
-            [NinferError(problem, remedy=remedy) for problem, remedy in problems]
-        )
+        raise StartProblems([NinferError(problem, remedy=remedy) for problem, remedy in problems])
     return free
 
 

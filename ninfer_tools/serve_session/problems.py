@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ninfer_formats.errors import NinferError
+from ninfer_formats.errors import ForeignFileError, NinferError
 
 
 class StartProblems(NinferError):
@@ -14,6 +14,8 @@ class StartProblems(NinferError):
     def __init__(self, problems: Sequence[NinferError]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+        if all(isinstance(problem, ForeignFileError) for problem in problems):
+            self.exit_code = ForeignFileError.exit_code
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)

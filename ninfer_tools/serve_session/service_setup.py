@@ -58,6 +58,18 @@ def make_service_options(options: ServeOptions) -> ServiceOptions:
     )
 
 
+def choose_sampling(artifact: Artifact, service: ServiceOptions) -> dict[str, float]:
+    """Return how answers are drawn that do not say, by option. ArtifactError for a preset of the
+    model that cannot be used."""
+    from ninfer_runtime.frontend.resources import read_json
+    from ninfer_runtime.server.requests import SamplingFields
+    from ninfer_runtime.server.sampling_defaults import SamplingDefaults
+
+    preset = read_json(artifact, "generation_config.json") or {}
+    chosen = SamplingDefaults(preset, service.sampling, service.greedy).choose(SamplingFields())
+    return {name: getattr(chosen, field) for name, field in SAMPLING.items() if field != "seed"}
+
+
 def make_http_options(options: ServeOptions, keys: tuple[str, ...]) -> HttpOptions:
     from ninfer_runtime.server.http_options import HttpOptions
 
@@ -78,7 +90,8 @@ def check_request_log(options: ServeOptions, artifact: Artifact) -> None:
     if path is None:
         return
     for file in artifact.files:
-        if _same(path, Path(artifact.path).parent / file.name):
+        own = Path(artifact.path)
+        if _same(path, own if file.path is None else own.parent / file.path):
             raise NinferError(
                 "--request-log-jsonl is a file of the artifact", path=path,
                 remedy="name another file",

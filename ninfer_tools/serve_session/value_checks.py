@@ -18,7 +18,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
     "max_pending_requests": (0, 1_000_000),
     "pending_timeout_ms": (1, _MOST),
-    "host_cache_mib": (0, _MOST),
     "media_cache_mib": (0, _MOST),
     "default_max_tokens": (1, _MOST),
     "thinking_budget": (1, _MOST),
@@ -85,9 +84,7 @@ def _check_words(options: ServeOptions, problems: ProblemList) -> None:
         value = getattr(options, field)
         if value is not None and value not in known:
             problems.add(
-                UsageError(
-                    f"--{option_name(field)} is not known", got=value, want=", ".join(known)
-                )
+                UsageError(f"--{option_name(field)} is not known", got=value, want=", ".join(known))
             )
     if not options.host.strip():
         problems.add(UsageError("--host is empty", want="an address, or 0.0.0.0 for all"))

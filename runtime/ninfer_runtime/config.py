@@ -14,6 +14,8 @@ from ninfer_runtime.engine.speculators import require_speculator
 PAGE_TOKENS = 64
 MAX_LANES = 8
 MAX_DRAFTS = 15
+LEAST_SNAPSHOTS, MAX_SNAPSHOTS = 4, 64
+MAX_HOST_CACHE = 1 << 20
 KV_KINDS = ("auto", "fp32", "bf16", "fp8", "int8")
 
 
@@ -26,6 +28,8 @@ class EngineConfig:
     round, with `speculator`. `vision` None loads the tower if the artifact has one. `requantize`
     gives bf16 matrices of a group another format at load (`weights/requantization.py`).
     `look_ahead` launches a round before the last one's tokens are read; None: on a GPU.
+    `prefix_reuse` keeps snapshots of prompts and answers for prompts that begin alike: `snapshots`
+    of them on the device (None: one a lane, at least 4), more in `host_cache_mib` of the host.
     """
 
     device: str = "auto"
@@ -42,12 +46,16 @@ class EngineConfig:
     cuda_graph: bool = True
     requantize: Mapping[str, str] = field(default_factory=dict)
     look_ahead: bool | None = None
+    prefix_reuse: bool = False
+    snapshots: int | None = None
+    host_cache_mib: int = 8192
 
 
 @dataclass(frozen=True)
 class Settings:
     """What an engine runs with. `dtype` is the type of direct matrices and, unless `kv_kind` says
-    otherwise, of caches; `width` counts the columns of a round: drafts and one."""
+    otherwise, of caches; `width` counts the columns of a round: drafts and one. `snapshots` are
+    those of prefixes on the device, 0 without reuse."""
 
     device: torch.device
     dtype: torch.dtype
@@ -62,6 +70,8 @@ class Settings:
     cuda_graph: bool
     requantize: Mapping[str, str] = field(default_factory=dict)
     look_ahead: bool = False
+    snapshots: int = 0
+    host_cache_mib: int = 0
 
     @property
     def width(self) -> int:
@@ -111,6 +121,8 @@ def resolve(config: EngineConfig, geometry: ModelGeometry, has_proposal: bool) -
         config.cuda_graph and device.type == "cuda",
         config.requantize,
         device.type == "cuda" if config.look_ahead is None else config.look_ahead,
+        _count_snapshots(config, lanes),
+        _check_range("--host-cache-mib", config.host_cache_mib, 0, MAX_HOST_CACHE),
     )
 
 
@@ -155,6 +167,14 @@ def _count_drafts(config: EngineConfig, geometry: ModelGeometry) -> int:
     if not geometry.mtp:
         raise UsageError("the artifact has no MTP head", remedy="leave --spec mtp out")
     return _check_range("--draft-tokens", config.draft_tokens, 1, MAX_DRAFTS)
+
+
+def _count_snapshots(config: EngineConfig, lanes: int) -> int:
+    if not config.prefix_reuse:
+        return 0
+    if config.snapshots is None:
+        return max(lanes, LEAST_SNAPSHOTS)
+    return _check_range("snapshots", config.snapshots, 1, MAX_SNAPSHOTS)
 
 
 def _count_pages(config: EngineConfig, context: int, lanes: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,16 @@ class Bench:
         return tuple(torch.randint(0, vocabulary, (length,), generator=generator).tolist())
 
 
+def taken_bytes(device: str) -> int:
+    """Return what is taken of the device, by whomever."""
+    if not device.startswith("cuda"):
+        return 0
+    torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
 def release() -> None:
     """Give the memory of engines that are gone back to the driver."""
     gc.collect()
@@ -79,3 +90,14 @@ def prompt_logits(
 def greedy(engine: Engine, ids: Sequence[int], count: int, media: Media | None = None) -> Answer:
     """Return the greedy answer to a prompt, with scores."""
     return answer(engine, Request(tuple(ids), count, logprobs=5, media=media))
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Have something else under a name of a module or class for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

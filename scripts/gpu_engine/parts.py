@@ -53,22 +53,30 @@ class Finding:
 
 
 def run_parts(bench: Bench, names: list[str], limit: float) -> Iterator[Finding]:
-    """Yield what the parts find, until the time ends; whatever goes wrong is a finding."""
+    """Yield what the parts find, until the time ends; whatever goes wrong is a finding.
+
+    What time did not allow is a finding of its own: not passed, and no error either.
+    """
     end = time.monotonic() + limit
     for name in names:
         began = time.monotonic()
         if began > end:
-            yield Finding(name, Row(name, float("inf")), 0.0, "not run: out of time")
+            yield unfinished(name, "not run: out of time")
             continue
         try:
-            for row in PARTS[name](bench):
+            for count, row in enumerate(PARTS[name](bench), 1):
                 now = time.monotonic()
                 yield Finding(name, row, now - began)
                 began = now
                 if now > end:
-                    yield Finding(name, Row(name, float("inf")), 0.0, "not finished: out of time")
+                    yield unfinished(name, f"not finished: out of time after {count} rows")
                     break
         except Exception as error:  # One broken part must not hide the others.
             last = (str(error).strip().splitlines() or [""])[-1]
             trouble = f"{type(error).__name__}: {last}"[:300]
             yield Finding(name, Row(name, float("inf")), time.monotonic() - began, trouble)
+
+
+def unfinished(name: str, why: str) -> Finding:
+    """Return the finding of a part that did not come to its end: nothing was measured."""
+    return Finding(name, Row(name, float("nan")), 0.0, why)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gpu_engine.bench import Bench, release
+from gpu_engine.bench import Bench, release, replaced
 from gpu_engine.rows import Row, expect
 from ninfer_runtime.config import EngineConfig
 from ninfer_runtime.engine import engine as engine_module
@@ -80,16 +80,6 @@ def grown_cache(grown: bool) -> Iterator[None]:
 
     with replaced(engine_module, "resolve", grow):
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def exhaust(bench: Bench) -> None:

@@ -103,18 +103,24 @@ def test_bytes_of_a_row_are_those_of_its_planes(format):
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "fp8", "int8"])
 @pytest.mark.parametrize("drafts", [0, 3])
-def test_state_takes_what_was_counted(artifacts, kind, drafts):
-    """MEM-3, MEM-4, MEM-5: pages, recurrent state, records and lanes."""
+@pytest.mark.parametrize("reuse", [False, True])
+def test_state_takes_what_was_counted(artifacts, kind, drafts, reuse):
+    """MEM-3, MEM-4, MEM-5, PX-6: pages, recurrent state, records and lanes; snapshots of prefixes,
+    one a lane and at least four."""
     artifact = artifacts["nvfp4"]
     geometry = read_geometry(artifact)
     speculation = {"speculator": "mtp", "draft_tokens": drafts} if drafts else {}
-    settings = settings_of(artifact, kv_kind=kind, lanes=3, kv_capacity=400, **speculation)
+    settings = settings_of(
+        artifact, kv_kind=kind, lanes=3, kv_capacity=400, prefix_reuse=reuse, **speculation
+    )
+    assert settings.snapshots == (4 if reuse else 0)
     budget = make_budget(geometry, shape_of(settings), {})
     state = allocate_state(geometry, settings, settings.lanes)
     assert bytes_of((state.decoder.kv, state.mtp)) == budget.kv_pages
     records = bytes_of([layer.records for layer in state.decoder.recurrent.layers])
     assert records == budget.records
-    assert bytes_of(state.decoder.recurrent) - records == budget.recurrent
+    recurrent = bytes_of((state.decoder.recurrent, state.snapshots))
+    assert recurrent - records == budget.recurrent
     assert bytes_of(allocate_lanes(settings, geometry.text.vocab_size)) == budget.lanes
 
 

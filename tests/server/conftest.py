@@ -53,6 +53,7 @@ def server(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A server process with the demo model, two lanes and two places to wait."""
     log = tmp_path_factory.mktemp("server") / "log"
     engine = {"max_context": 2048, "kv_capacity": 4096, "lanes": 2, "speculator": "mtp"}
+    engine |= {"prefix_reuse": True, "host_cache_mib": 64}
     service = {"model_id": "demo", "max_pending": 2}
     with RealServer(demo_file, log, engine=engine, service=service) as found:
         yield found

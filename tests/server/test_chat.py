@@ -210,6 +210,7 @@ def test_refusals_before_the_first_token_are_statuses(http: httpx.Client, fake, 
         ((0, end("error", error="the engine broke")), "generation_failed"),
         (ApiError(503, "gone", "service_unavailable"), "service_unavailable"),
         (RuntimeError("a secret"), "internal_error"),
+        ((0, end("cancelled")), "service_unavailable"),
     ],
 )
 def test_failure_in_the_middle_is_an_error_event_and_no_done(http, fake, failure, code):

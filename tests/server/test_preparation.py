@@ -39,11 +39,11 @@ def frontend(demo_file: Path) -> Frontend:
 def prepare(demo_file: Path, frontend: Frontend):
     artifact = open_artifact(demo_file)
 
-    def call(request, options: ServiceOptions | None = None, ready: Ready = READY, **parts):
+    def call(request, options=None, ready: Ready = READY, grammars=None, **parts):
         used = replace(frontend, **parts)
         card = make_card(artifact, used, 4096, ready, None)
         defaults = SamplingDefaults()
-        preparation = Preparation(used, None, defaults, card, options or ServiceOptions())
+        preparation = Preparation(used, grammars, defaults, card, options or ServiceOptions())
         text = isinstance(request, TextRequest)
         return (preparation.prepare_text if text else preparation.prepare_chat)(request)
 
@@ -194,6 +194,24 @@ def test_a_constraint_without_its_library_is_refused(prepare):
     """SV-18."""
     with pytest.raises(ApiError, match="llguidance"):
         prepare(chat(constraint=Constraint("json_object")))
+
+
+def test_a_grammar_that_compiles_for_too_long_is_refused(prepare, monkeypatch):
+    """SV-18: in seconds of a processor, whatever else the machine does."""
+
+    class Slow:
+        def compile(self, constraint: Constraint) -> None:
+            clock["now"] += seconds
+
+    clock = {"now": 0.0}
+    monkeypatch.setattr("ninfer_runtime.server.preparation.time.thread_time", lambda: clock["now"])
+    request = chat(constraint=Constraint("regex", "a", param="guided_regex"))
+    seconds = 2.9
+    prepare(request, grammars=Slow())
+    seconds = 3.1
+    with pytest.raises(ApiError, match="3 s to compile") as caught:
+        prepare(request, grammars=Slow())
+    assert caught.value.param == "guided_regex"
 
 
 @pytest.mark.parametrize(

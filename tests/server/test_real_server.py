@@ -209,6 +209,20 @@ def test_an_engine_that_dies_ends_the_server_and_tells_its_clients(demo_file, tm
         assert server.process.wait(10) != 0
 
 
+def test_a_server_that_is_told_to_end_says_so_in_its_streams(demo_file, tmp_path):
+    """Case 87: an error event, not an end that looks like the model's own."""
+    with RealServer(demo_file, tmp_path / "log", engine={"max_context": 2048}) as server:
+        sock = server.send(**LONG, stream=True)
+        assert wait_for(lambda: server.busy() == 1)
+        server.process.terminate()
+        text = b""
+        while piece := sock.recv(65536):
+            text += piece
+        assert b"[DONE]" not in text
+        assert b"shutting down" in text[-400:]
+        assert server.process.wait(10) == 0
+
+
 def kill_engine(server: RealServer) -> None:
     """Kill the engine process, and no other child of the server."""
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")

@@ -9,11 +9,13 @@ import pytest
 import zstandard
 
 from builders.fake_service import FakeService, end, say
+from builders.real_server import wait_for
 from ninfer_runtime.errors import StartupError
 from ninfer_runtime.server.api_error import ApiError
 from ninfer_runtime.server.events import LENGTH
 from ninfer_runtime.server.http_options import HttpOptions
 from ninfer_runtime.server.log_file import JsonLines
+from tests.server.test_sse import connect
 
 SECRET = "nobody may read this"
 BODY = {"messages": [{"role": "user", "content": SECRET}]}
@@ -71,8 +73,6 @@ def test_one_request_is_one_line_whatever_its_path_spells(serve, caplog):
 
 def test_a_client_that_went_is_said_to_have(serve, fake: FakeService, tmp_path):
     """Case 38: log says cancelled."""
-    from tests.server.test_sse import connect, wait_for
-
     path = tmp_path / "requests.jsonl"
     fake.script = [*say("a")[:1], 60.0]
     for stream in (True, False):

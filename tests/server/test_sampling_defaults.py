@@ -14,11 +14,11 @@ PRESET = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.95}
 
 def test_each_value_is_that_of_the_last_who_states_it():
     """SV-10: a stated 0 is a statement."""
-    defaults = SamplingDefaults(PRESET, SamplingFields(top_k=5, presence=1.5))
+    defaults = SamplingDefaults(PRESET, SamplingFields(top_k=5, presence=1.5, bias={3: 1, 4: 2}))
     got = defaults.choose(SamplingFields(presence=0.0, min_p=0.1, bias={3: -1.0}, seed=4))
     assert (got.temperature, got.top_k, got.top_p) == (0.7, 5, 0.95)
     assert (got.presence, got.min_p, got.frequency, got.repetition) == (0.0, 0.1, 0.0, 1.0)
-    assert got.bias == {3: -1.0} and got.seed == 4
+    assert got.bias == {3: -1.0, 4: 2} and got.seed == 4
 
 
 def test_greedy_counts_more_than_everything():

@@ -346,3 +346,41 @@ def test_a_form_of_the_answer_leaves_room_for_calls(live):
     with pytest.raises(ApiError, match="form of the answer") as caught:
         live.run(live.ask(chat(tool_choice=ToolChoice("required"), **fields)))
     assert caught.value.param == "tool_choice"
+
+
+def test_a_natural_end_inside_the_reasoning_says_so(live):
+    """SV-20: an answer that is empty is never without a word."""
+    end = live.service.tokenizer.stops[0]
+    sampling = replace(GREEDY, bias={end: 100.0})
+    (whole,) = live.run(live.ask(chat(sampling=sampling)))
+    assert (whole.content, whole.finished.reason) == ("", "stop")
+    assert whole.finished.usage.completion == whole.finished.usage.reasoning == 1
+    assert ["without closing its reasoning" in w for w in whole.finished.warnings] == [True]
+    (closed,) = live.run(live.ask(chat(sampling=sampling, thinking=OFF)))
+    assert not closed.finished.warnings
+
+
+def test_a_prompt_that_began_before_is_not_computed_again(demo_file):
+    """SV-12: the next turn, and a second answer to the same prompt."""
+    live = LiveService(demo_file, prefix_reuse=True, max_context=1024, kv_capacity=2048)
+    live.wait_until("ready")
+    first = chat("word " * 100, thinking=OFF, max_tokens=8)
+    (cold,) = live.run(live.ask(first))
+    assert cold.finished.usage.cached == 0
+    (warm,) = live.run(live.ask(first))
+    assert warm.content == cold.content
+    assert warm.finished.usage.cached >= cold.finished.usage.prompt - 12
+    messages = (
+        *first.messages, {"role": "assistant", "content": cold.content},
+        {"role": "user", "content": "And then?"},
+    )  # fmt: skip
+
+    async def follow() -> None:
+        answer = await live.start(replace(first, messages=messages))
+        cached = await answer.admitted()
+        assert cached > 100 and answer.reuse != "none"
+        (whole,) = await collect(answer)
+        assert whole.finished.usage.cached == cached
+
+    live.run(follow())
+    live.close()

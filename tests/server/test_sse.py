@@ -9,6 +9,7 @@ import time
 import pytest
 
 from builders.fake_service import FakeService, say
+from builders.real_server import wait_for
 from ninfer_runtime.server.events import Delta
 from ninfer_runtime.server.http_options import HttpOptions
 
@@ -25,15 +26,6 @@ def connect(server, body: dict) -> socket.socket:
     )
     sock.sendall(head.encode() + data)
     return sock
-
-
-def wait_for(condition, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.005)
-    return False
 
 
 def test_silence_is_filled_with_comments(serve, fake: FakeService):

@@ -80,7 +80,48 @@ def test_what_goes_wrong_and_time_that_runs_out_are_findings(monkeypatch, tmp_pa
     assert first.row.share == 0 and not first.trouble
     assert second.row.share == float("inf") and "broken" in second.trouble
     (late,) = parts.run_parts(bench, ["failing"], -1.0)
-    assert late.row.share == float("inf") and "out of time" in late.trouble
+    assert late.row.share != late.row.share and late.trouble == "not run: out of time"
+
+
+def test_a_part_that_time_ends_is_not_said_to_be_wrong(monkeypatch, tmp_path, capsys):
+    """Its rows stand; what it did not come to has no error, is no pass, and is said."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from gpu_engine import parts
+    from gpu_engine.bench import Bench
+    from gpu_engine.models import Shelf
+
+    from scripts.gpu_check import Result, describe_result, print_table
+
+    def go_on(bench):
+        for number in range(9):
+            yield expect(f"row {number}", True)
+            monkeypatch.setattr(parts.time, "monotonic", lambda: float("inf"))
+
+    monkeypatch.setitem(parts.PARTS, "long", go_on)
+    found = list(parts.run_parts(Bench(Shelf(tmp_path), "cpu", 0), ["long"], 60.0))
+    assert [f.row.case for f in found] == ["row 0", "row 1", "long"]
+    assert found[2].trouble == "not finished: out of time after 2 rows"
+    rows = [Result(f.part, f.row.case, "engine", f.row.share, 0.0, f.trouble) for f in found]
+    assert [row.passed for row in rows] == [True, True, False]
+    assert describe_result(rows[2])["share"] is None
+    print_table(rows)
+    _, line, failure = capsys.readouterr().out.splitlines()
+    assert line.split()[2:5] == ["3", "1", "0"]
+    assert failure.endswith("long: not finished: out of time after 2 rows")
+
+
+@pytest.mark.parametrize(
+    ("planned", "taken", "share"),
+    [(100, 101, float("inf")), (100 << 20, 68 << 20, 0.5), (1020 << 30, 1000 << 30, 1.0)],
+)
+def test_a_plan_may_be_a_little_above_what_is_taken_and_never_below(
+    monkeypatch, planned, taken, share
+):
+    """MEM-1: by 2 % or 64 MiB."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from gpu_engine.memory import above
+
+    assert above(planned, taken) == pytest.approx(share)
 
 
 def test_names_choose_operations_and_parts(monkeypatch):

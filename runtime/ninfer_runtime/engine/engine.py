@@ -11,7 +11,7 @@ from ninfer_formats.errors import NinferError
 from ninfer_formats.reader import Artifact
 from ninfer_runtime.config import PAGE_TOKENS, EngineConfig, Settings, resolve
 from ninfer_runtime.engine.checks import check_request
-from ninfer_runtime.engine.devices import prepare_device
+from ninfer_runtime.engine.devices import free_host_memory, prepare_device
 from ninfer_runtime.engine.diagnosis import find_bad_layer
 from ninfer_runtime.engine.graphs import Rounds
 from ninfer_runtime.engine.landing import Landing, land
@@ -47,6 +47,7 @@ from ninfer_runtime.models.qwen3_5.model import (
     load_model,
     read_geometry,
 )
+from ninfer_runtime.prefix.prefixes import Prefixes, host_bytes
 from ninfer_runtime.state.kv_pages import PagePool
 from ninfer_runtime.state.snapshot import drop_snapshot, restore_snapshot, take_snapshot
 from ninfer_runtime.weights.budget import graph_pool
@@ -73,8 +74,7 @@ class Engine:
         prepare_device(self.settings.device)
         with enough_memory(artifact, self.geometry, self.settings) as self.plan:
             if self.settings.device.type == "cuda":
-                weights = list_weights(artifact, self.geometry, self.settings)
-                reserve_memory(self.settings.device, self.plan, weights)
+                reserve_memory(self.settings.device, self.plan, self._list_tensors(artifact))
             self.model, self.load_record = load_model(
                 artifact, self.geometry, self.settings, progress
             )
@@ -84,12 +84,27 @@ class Engine:
             if self.settings.device.type == "cuda":
                 reserve_spare(self.settings.device, self.plan)
         self.pages = PagePool(self.settings.pages)
+        self.prefixes = Prefixes(
+            self.state, self.settings, self.pages,
+            host_bytes(self.settings.host_cache_mib, free_host_memory()),
+        )  # fmt: skip
         self._free_lanes = list(range(self.settings.lanes - 1, -1, -1))
         self._sequences: dict[int, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._next = 0
         self._landings: deque[Landing] = deque()
         self._owes_round = False
+
+    def _list_tensors(self, artifact: Artifact) -> list[int]:
+        """Return the bytes of every tensor of weights, state and lanes, in order of allocation."""
+        weights = list_weights(artifact, self.geometry, self.settings)
+        empty = replace(self.settings, device=torch.device("meta"))
+        state = allocate_state(self.geometry, empty, self.settings.lanes)
+        table = allocate_lanes(empty, self.geometry.text.vocab_size)
+        caches = [plane for cache in state.caches for plane in cache.planes]
+        recurrent = (*state.decoder.recurrent.planes, *state.snapshots)
+        others = (*caches, *recurrent, *table.planes, table.pages, table.slots)
+        return [*weights, *(tensor.nbytes for tensor in others)]
 
     def _start(self) -> Rounds:
         """Compile, load and capture whatever requests will run; nothing is left of it in lanes."""
@@ -126,11 +141,13 @@ class Engine:
         sequence = self._sequences.get(number)
         if sequence is None:
             return None
-        self._release(sequence)
+        self.rewind(number, len(sequence.emitted))
+        self._release(sequence, len(sequence.emitted))
         return Step(number, (), 0, CANCELLED)
 
-    def truncate(self, number: int, keep: int) -> Step | None:
-        """End a request so that its first `keep` tokens count.
+    def truncate(self, number: int, keep: int, shown: int | None = None) -> Step | None:
+        """End a request so that its first `keep` tokens count, of which the first `shown` (None:
+        all) are what a later prompt will repeat.
 
         `keep` as for `rewind`, which this does first. None when its newest step ended it anyway.
         """
@@ -138,7 +155,7 @@ class Engine:
         if sequence is None:
             return None
         self.rewind(number, keep)
-        self._release(sequence)
+        self._release(sequence, keep if shown is None else shown)
         return Step(number, (), 0, STOP)
 
     def rewind(self, number: int, keep: int) -> None:
@@ -248,14 +265,12 @@ class Engine:
 
     def _admit(self) -> None:
         """Give lanes and pages to waiting requests, first come, first served."""
-        while self._waiting and self._free_lanes:
-            sequence = self._waiting[0]
+        while self._waiting and self._free_lanes and self.prefixes.ready(self._sequences.values()):
+            sequence, lane = self._waiting[0], self._free_lanes[-1]
             tokens = len(sequence.request.prompt) + sequence.max_tokens
-            count = -(-tokens // PAGE_TOKENS)
-            if count > self.pages.free:
+            if not self.prefixes.admit(sequence, lane, -(-tokens // PAGE_TOKENS)):
                 return
             self._waiting.popleft()
-            sequence.pages = self.pages.take(count)
             sequence.lane = self._free_lanes.pop()
             device = self.settings.device
             sequence.table = torch.tensor([sequence.pages], dtype=torch.int32, device=device)
@@ -265,7 +280,6 @@ class Engine:
                 if media is None
                 else media.positions.cpu()
             )
-            self.state.decoder.recurrent.reset(sequence.lane)
             sequence.phase = Phase.PREFILL
 
     def _prefill(self) -> None:
@@ -276,6 +290,7 @@ class Engine:
         assert sequence.table is not None and sequence.positions is not None
         last = len(sequence.request.prompt) - 1
         end = min(sequence.prefilled + self.settings.prefill_chunk, last)
+        end = self.prefixes.next_stop(sequence, end)
         if end > sequence.prefilled:
             place = Place(sequence.lane, sequence.table)
             run_chunk(
@@ -283,6 +298,7 @@ class Engine:
                 sequence.prefilled, end,
             )  # fmt: skip
             sequence.prefilled = end
+            self.prefixes.note_chunk(sequence)
         if end == last:
             activate(self.table, sequence)
             sequence.phase = Phase.RUNNING
@@ -323,8 +339,11 @@ class Engine:
         finish = self._judge(sequence, new, int(landing.flags[lane]))
         error = self._explain(sequence) if finish == ERROR else None
         scores = read_scores(landing, sequence, count)
-        if finish == ERROR or (finish is not None and not sequence.request.held):
+        if finish == ERROR:
+            self.prefixes.forget(sequence)
             self._release(sequence)
+        elif finish is not None and not sequence.request.held:
+            self._release(sequence, len(sequence.emitted))
         return Step(sequence.number, new, self.settings.drafts, finish, error, scores)
 
     def _judge(self, sequence: Sequence, new: tuple[int, ...], flag: int) -> str | None:
@@ -341,8 +360,11 @@ class Engine:
         place = find_bad_layer(self.model, self.state, self.table, sequence.lane)
         return f"logits are not finite; the first place: {place}"
 
-    def _release(self, sequence: Sequence) -> None:
-        """Take a request out of the engine; its lane and pages are free."""
+    def _release(self, sequence: Sequence, shown: int | None = None) -> None:
+        """Take a request out of the engine; its lane and pages are free. With `shown` its state
+        behind so many tokens may be kept."""
+        if shown is not None:
+            self.prefixes.note_end(sequence, shown)
         if sequence.phase is Phase.WAITING:
             self._waiting.remove(sequence)
         else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 
 from ninfer_runtime.engine.lanes import LaneTable
+from ninfer_runtime.engine.reservation import hold_small
 from ninfer_runtime.engine.round import Emission, RoundKind, run_round
 from ninfer_runtime.models.qwen3_5.model import Model, ModelState
+from ninfer_runtime.weights.budget import GraphPool
 
 BUCKETS = (1, 2, 4, 8)
 
@@ -38,12 +40,12 @@ class Rounds:
     """
 
     def __init__(
-        self, model: Model, state: ModelState, table: LaneTable, pool_bytes: int | None
+        self, model: Model, state: ModelState, table: LaneTable, pool: GraphPool | None
     ) -> None:
-        """Capture all rounds into a pool that `pool_bytes` are taken for at once; None: none."""
-        captured = pool_bytes is not None
+        """Capture all rounds into a pool whose memory is taken at once; None: capture none."""
+        captured = pool is not None
         self._model, self._state, self._table, self._captured = model, state, table, captured
-        self._pool_bytes = pool_bytes or 0
+        self._planned = pool
         self._graphs: dict[tuple[RoundKind, int], tuple[torch.cuda.CUDAGraph, Emission]] = {}
         self._pool = torch.cuda.graph_pool_handle() if captured else None
         if captured:
@@ -72,8 +74,14 @@ class Rounds:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             if not self._graphs:
-                # One segment for all: what is given back at once is cut up from here on.
-                torch.empty(self._pool_bytes, dtype=torch.uint8, device=self._table.counts.device)
+                self._fill_pool()
             emission = run_round(self._model, self._state, table, kind)
         self._graphs[kind, bucket] = graph, emission
         self._table.counts.copy_(counts)
+
+    def _fill_pool(self) -> None:
+        """Take segments for all captures: what is given back at once is cut up from here on."""
+        device = self._table.counts.device
+        if self._planned is not None:
+            torch.empty(self._planned.large, dtype=torch.uint8, device=device)
+            hold_small(device, self._planned.small)

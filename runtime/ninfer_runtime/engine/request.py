@@ -35,16 +35,27 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class MediaSpan:
+    """One image or video lies in prompt[begin:end]; `digest` names its patches and grid."""
+
+    digest: bytes
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Media:
     """Embeddings that stand in for the prompt's media tokens.
 
     `rows` [n, H] in the order of the places `places` int64 [n] in the prompt; `positions` int32
-    [3, tokens] are the rotary positions of the whole prompt.
+    [3, tokens] are the rotary positions of the whole prompt. A prompt whose media have no `spans`
+    neither goes on from an earlier one nor is kept for later ones.
     """
 
     rows: torch.Tensor
     places: torch.Tensor
     positions: torch.Tensor
+    spans: tuple[MediaSpan, ...] = ()
 
 
 Mask = Callable[[tuple[int, ...]], torch.Tensor]
@@ -61,6 +72,9 @@ class Request:
 
     A `held` request that ends with STOP or LENGTH keeps its lane until `Engine.truncate` or
     `Engine.cancel` lets it go, or `Engine.rewind` takes it back to where it goes on.
+
+    With prefix reuse the state is kept where `boundaries`, ascending indices of the prompt, say;
+    the last is that of the answer's opener, others end what several prompts begin with.
     """
 
     prompt: tuple[int, ...]
@@ -71,6 +85,7 @@ class Request:
     logprobs: int | None = None
     mask: Mask | None = None
     held: bool = False
+    boundaries: tuple[int, ...] = ()
 
 
 STOP, LENGTH, ERROR, CANCELLED = "stop", "length", "error", "cancelled"

@@ -8,6 +8,8 @@ from enum import Enum
 import torch
 
 from ninfer_runtime.engine.request import Request
+from ninfer_runtime.prefix.lane_prefix import LanePrefix
+from ninfer_runtime.prefix.reuse import Reuse
 from ninfer_runtime.state.snapshot import Snapshot
 
 
@@ -35,10 +37,16 @@ class Sequence:
     positions: torch.Tensor | None = None
     prefilled: int = 0
     emitted: list[int] = field(default_factory=list)
+    prefix: LanePrefix | None = None
     reach: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.reach = len(self.emitted)
+
+    @property
+    def reuse(self) -> Reuse:
+        """What of the prompt was there already, once the request has a lane."""
+        return Reuse() if self.prefix is None else self.prefix.reuse
 
 
 @dataclass(frozen=True)

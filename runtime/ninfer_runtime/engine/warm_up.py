@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ninfer_kernels.kv_codec import copy_pages
 from ninfer_runtime.config import PAGE_TOKENS, Settings
 from ninfer_runtime.engine.prefill import Place, run_chunk, text_positions
 from ninfer_runtime.engine.request import Request
@@ -27,9 +28,22 @@ def warm_up(model: Model, state: ModelState, settings: Settings) -> None:
         request = Request((0,) * (tokens + 1), 1)
         positions = text_positions(tokens + 1)
         run_chunk(model, state, request, positions, Place(0, pages[None]), 0, tokens)
+    if settings.snapshots:
+        _warm_up_snapshots(state, settings)
     state.decoder.recurrent.reset(0)
     if model.vision is not None:
         warm_up_vision(model, _GRID)
+
+
+def _warm_up_snapshots(state: ModelState, settings: Settings) -> None:
+    """Run what a snapshot takes; the page behind the pool's belongs to its slot, which is empty."""
+    state.decoder.recurrent.fold(0, 0)
+    source, target = (
+        torch.tensor([page], dtype=torch.int32, device=settings.device)
+        for page in (0, settings.pages)
+    )
+    for cache in state.caches:
+        copy_pages(cache, source, target)
 
 
 def warm_up_vision(model: Model, grid: PatchGrid) -> None:

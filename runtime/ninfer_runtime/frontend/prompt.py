@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -43,6 +43,15 @@ def build_prompt(
     videos = [medium for medium in media if medium.kind == VIDEO]
     ids = _encode(tokenizer, _spell_times(segments, videos))
     return _expand(tokenizer, ids, media, merge)
+
+
+def extend_prompt(prompt: Prompt, ids: Sequence[int]) -> Prompt:
+    """Return the prompt with tokens of text behind its last one, which is text too."""
+    positions = prompt.positions
+    if positions is not None:
+        more = positions[:, -1:] + torch.arange(1, len(ids) + 1, dtype=positions.dtype)
+        positions = torch.cat((positions, more), dim=1)
+    return replace(prompt, ids=(*prompt.ids, *ids), positions=positions)
 
 
 def run_media(

@@ -29,10 +29,10 @@ class PrefixCache:
     Pages leave the device only when a request needs them."""
 
     def __init__(self, store: SnapshotStore) -> None:
-        self._store, self._pool = store, store.pool
-        self._tree = PrefixTree()
-        self._snapshots: set[PrefixSnapshot] = set()
-        self._blocks: set[Block] = set()
+        self.store, self._pool = store, store.pool
+        self.tree = PrefixTree()
+        self.snapshots: set[PrefixSnapshot] = set()
+        self.blocks: set[Block] = set()
         self._clock = 0
         self._pinned: PrefixSnapshot | None = None
         self.counts = dict.fromkeys(
@@ -42,7 +42,7 @@ class PrefixCache:
 
     def find(self, symbols: np.ndarray) -> Match:
         """Look up a prompt; nothing changes."""
-        walk = self._tree.walk(symbols)
+        walk = self.tree.walk(symbols)
         diverged = walk.matched if walk.differs else None
         if not walk.snapshots:
             return Match(None, walk.matched, Reuse(diverged=diverged))
@@ -66,37 +66,41 @@ class PrefixCache:
         self._note(match, symbols)
         absent = [block for block in blocks if block.device is None]
         fetched, own = own[: len(absent)], own[len(absent) :]
-        self._store.fetch_blocks(absent, fetched)
+        self.store.fetch_blocks(absent, fetched)
         self.counts["pages_from_host"] += len(absent)
         return [block.device for block in blocks if block.device is not None] + own
 
     def restore(self, snapshot: PrefixSnapshot, lane: int, pages: list[int]) -> None:
         """Write a snapshot's state over a lane whose pages came from `take_pages`."""
-        self._store.read(snapshot, lane, pages)
+        self.store.read(snapshot, lane, pages)
 
     def save(
         self, symbols: np.ndarray, kind: str, lane: int, pages: list[int], lineage: list[Block]
     ) -> PrefixSnapshot | None:
         """Keep the state of a lane behind all of `symbols` but the last; None when there is no
         room. `lineage` are blocks of the lane's first pages; it grows by what is new."""
-        node = self._tree.reach(symbols)
+        node = self.tree.reach(symbols)
         if node.snapshot is not None:
             self._touch((node.snapshot,))
             return node.snapshot
         slot = self._take_slot()
         if slot is None:
-            self._tree.prune(node)
+            self.tree.prune(node)
             return None
         tokens = symbols.size - 1
-        self._store.write_slot(slot, lane, pages, tokens)
+        self.store.write_slot(slot, lane, pages, tokens)
         # Making room may have reshaped the tree.
-        node = self._tree.reach(symbols)
+        node = self.tree.reach(symbols)
         blocks = self._hold_blocks(pages, tokens // PAGE_TOKENS, lineage)
         node.snapshot = PrefixSnapshot(node, tokens, kind, blocks, slot)
-        self._snapshots.add(node.snapshot)
+        self.snapshots.add(node.snapshot)
         self._touch((node.snapshot,))
         self.counts["saved"] += 1
-        return node.snapshot
+        kept = node.snapshot
+        if not self.store.slots and self.store.host.slot_count:
+            # The copy to the host is done by the time the next snapshot needs the slot.
+            self._leave_slot()
+        return kept
 
     def drop(self, snapshots: Iterable[PrefixSnapshot]) -> None:
         """Forget snapshots, such as those whose numbers are not finite."""
@@ -106,14 +110,14 @@ class PrefixCache:
     @property
     def gauges(self) -> dict[str, int]:
         """Counts since the start, and what is there now."""
-        on_device = sum(snapshot.slot is not None for snapshot in self._snapshots)
+        on_host = self.store.host.slot_count - len(self.store.host_slots)
         return {
             **self.counts,
-            "snapshots": len(self._snapshots),
-            "snapshots_on_device": on_device,
-            "snapshots_on_host": len(self._snapshots) - on_device,
-            "pages": sum(block.device is not None for block in self._blocks),
-            "pages_on_host": self._store.host.page_count - len(self._store.host_pages),
+            "snapshots": len(self.snapshots),
+            "snapshots_on_device": len(self.snapshots) - on_host,
+            "snapshots_on_host": on_host,
+            "pages": self._pool.kept,
+            "pages_on_host": self.store.host.page_count - len(self.store.host_pages),
         }
 
     def _note(self, match: Match, symbols: np.ndarray) -> None:
@@ -122,7 +126,7 @@ class PrefixCache:
         if match.snapshot is None:
             return
         self.counts["cached_tokens"] += match.snapshot.tokens
-        way = self._tree.walk(symbols).snapshots
+        way = self.tree.walk(symbols).snapshots
         self._touch([s for s in way if s.common and s is not match.snapshot])
         self._touch((match.snapshot,))
 
@@ -133,53 +137,54 @@ class PrefixCache:
             for block in snapshot.blocks:
                 block.used = self._clock
 
-    def _hold_blocks(
-        self, pages: list[int], count: int, lineage: list[Block]
-    ) -> tuple[Block, ...]:
+    def _hold_blocks(self, pages: list[int], count: int, lineage: list[Block]) -> tuple[Block, ...]:
         """Return the blocks of a lane's first `count` pages, each with one use more."""
         lineage += [Block(index) for index in range(len(lineage), count)]
         blocks = tuple(lineage[:count])
         for block, page in zip(blocks, pages, strict=False):
             if block.device is None:
                 block.device = page
-                self._pool.share([page])
+                self._pool.keep(page)
             block.uses += 1
-        self._blocks.update(blocks)
+        self.blocks.update(blocks)
         return blocks
 
     def _take_slot(self) -> int | None:
         """Return a free device slot; the least recently used snapshot leaves one."""
-        if not self._store.slots:
-            resident = [s for s in self._snapshots if s.slot is not None]
-            oldest = min(resident, key=lambda s: s.used, default=None)
-            if oldest is not None:
-                self._move_to_host(oldest)
-        return self._store.slots.pop() if self._store.slots else None
+        if not self.store.slots:
+            self._leave_slot()
+        return self.store.slots.pop() if self.store.slots else None
+
+    def _leave_slot(self) -> None:
+        resident = [s for s in self.snapshots if s.slot is not None]
+        oldest = min(resident, key=lambda s: s.used, default=None)
+        if oldest is not None:
+            self._move_to_host(oldest)
 
     def _move_to_host(self, snapshot: PrefixSnapshot) -> None:
         """Take a snapshot's state off the device; it is dropped before any used more lately."""
         tail = bool(snapshot.tokens % PAGE_TOKENS)
-        while not self._store.host_slots or len(self._store.host_pages) < tail:
-            if tail and self._store.host_slots and self._free_copies():
+        while not self.store.host_slots or len(self.store.host_pages) < tail:
+            if tail and self.store.host_slots and self._free_copies():
                 continue
             oldest = self._oldest()
-            if oldest is None or oldest is snapshot or not self._store.host.slot_count:
+            if oldest is None or oldest is snapshot or not self.store.host.slot_count:
                 self._evict(snapshot)
                 return
             self._evict(oldest)
-        self._store.store_state(snapshot)
+        self.store.store_state(snapshot)
         self.counts["evicted_to_host"] += 1
 
     def _make_room(self, need: int) -> bool:
         """Have `need` pages of the pool free; False, nothing changed, when lanes hold too many."""
-        if self._pool.free + len(self._idle_blocks()) < need:
+        if self._pool.available < need:
             return False
         while self._pool.free < need:
             idle = sorted(self._idle_blocks(), key=lambda block: (block.used, -block.index))
             leaving = idle[: need - self._pool.free]
             new = sum(block.host is None for block in leaving)
-            if new <= len(self._store.host_pages):
-                self._store.store_blocks(leaving)
+            if new <= len(self.store.host_pages):
+                self.store.store_blocks(leaving)
                 self.counts["pages_to_host"] += new
             elif not self._free_copies():
                 oldest = self._oldest()
@@ -189,18 +194,18 @@ class PrefixCache:
 
     def _idle_blocks(self) -> list[Block]:
         """Return the blocks on the device that no lane holds."""
-        holders = self._pool.holders
-        return [b for b in self._blocks if b.device is not None and holders(b.device) == 1]
+        is_idle = self._pool.is_idle
+        return [b for b in self.blocks if b.device is not None and is_idle(b.device)]
 
     def _free_copies(self) -> bool:
         """Free host pages whose content is on the device too; return whether there were any."""
-        twice = [b for b in self._blocks if b.device is not None and b.host is not None]
+        twice = [b for b in self.blocks if b.device is not None and b.host is not None]
         for block in twice:
-            self._store.leave_host(block)
+            self.store.leave_host(block)
         return bool(twice)
 
     def _oldest(self) -> PrefixSnapshot | None:
-        others = (s for s in self._snapshots if s is not self._pinned)
+        others = (s for s in self.snapshots if s is not self._pinned)
         return min(others, key=lambda s: s.used, default=None)
 
     def _evict(self, snapshot: PrefixSnapshot) -> None:
@@ -211,13 +216,13 @@ class PrefixCache:
         if snapshot.dropped:
             return
         snapshot.dropped = True
-        self._snapshots.remove(snapshot)
-        self._store.free(snapshot)
+        self.snapshots.remove(snapshot)
+        self.store.free(snapshot)
         for block in snapshot.blocks:
             block.uses -= 1
             if not block.uses:
-                self._store.leave_device(block)
-                self._store.leave_host(block)
-                self._blocks.discard(block)
+                self.store.leave_device(block)
+                self.store.leave_host(block)
+                self.blocks.discard(block)
         snapshot.node.snapshot = None
-        self._tree.prune(snapshot.node)
+        self.tree.prune(snapshot.node)

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -33,7 +34,8 @@ def allocate_host(
     """Return memory of at most `limit` bytes with rows like those of the device's planes, pinned
     where these lie on a GPU. `most_pages` are the pages that one snapshot can need."""
     slot_bytes, page_bytes = _row_bytes(slots), _row_bytes(pages)
-    slot_count, page_count = split_host(limit, slot_bytes, page_bytes, most_pages)
+    room = limit - _ALIGNMENT * (len(slots) + len(pages))
+    slot_count, page_count = split_host(room, slot_bytes, page_bytes, most_pages)
     if not slot_count:
         return HostMemory(torch.empty(0, dtype=torch.uint8), (), (), 0, 0)
     forms = [(plane, slot_count) for plane in slots] + [(plane, page_count) for plane in pages]
@@ -49,15 +51,13 @@ def allocate_host(
     return HostMemory(arena, planes[: len(slots)], planes[len(slots) :], slot_count, page_count)
 
 
-def split_host(limit: int, slot_bytes: int, page_bytes: int, most_pages: int) -> tuple[int, int]:
-    """Return how many states and how many pages share `limit` bytes: half for each, but 12 states
+def split_host(room: int, slot_bytes: int, page_bytes: int, most_pages: int) -> tuple[int, int]:
+    """Return how many states and how many pages share `room` bytes: half for each, but 12 states
     before any page, and no more than can be of use."""
-    margin = _ALIGNMENT * 4096
-    if limit < margin + slot_bytes + page_bytes:
+    if room < slot_bytes + page_bytes:
         return 0, 0
-    room = limit - margin
-    slots = min(MOST_SLOTS, room // 2 // max(slot_bytes, 1))
-    slots = max(slots, min(_LEAST_SLOTS, (room - page_bytes) // max(slot_bytes, 1)))
+    slots = min(MOST_SLOTS, room // 2 // slot_bytes)
+    slots = max(slots, min(_LEAST_SLOTS, (room - page_bytes) // slot_bytes))
     pages = min((room - slots * slot_bytes) // page_bytes, slots * (most_pages + 1))
     return slots, pages
 
@@ -73,7 +73,7 @@ def _align(size: int) -> int:
 def _pin(arena: torch.Tensor) -> None:
     """Lock an arena in memory: torch's own pinned memory comes in powers of two. Where the system
     refuses, copies are right all the same, only slower."""
-    runtime = torch.cuda.cudart()
+    runtime: Any = torch.cuda.cudart()
     address = arena.data_ptr()
     if int(runtime.cudaHostRegister(address, arena.numel(), 0)) == 0:
         weakref.finalize(arena, runtime.cudaHostUnregister, address)

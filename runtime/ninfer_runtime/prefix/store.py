@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -51,14 +51,10 @@ class SnapshotStore:
                 self._copy_page(self._first_tail + snapshot.slot, pages[tail])
             return
         assert snapshot.host_slot is not None
-        self._transfers.fetch(
-            self.host.slots, self._lane_planes(), [snapshot.host_slot], [lane]
-        )
+        self._transfers.fetch(self.host.slots, self._lane_planes(), [snapshot.host_slot], [lane])
         if tail is not None:
             assert snapshot.host_tail is not None
-            self._transfers.fetch(
-                self.host.pages, self._pages, [snapshot.host_tail], [pages[tail]]
-            )
+            self._transfers.fetch(self.host.pages, self._pages, [snapshot.host_tail], [pages[tail]])
 
     def store_state(self, snapshot: PrefixSnapshot) -> None:
         """Move a snapshot's state from the device to the host, which has room for it."""
@@ -81,27 +77,23 @@ class SnapshotStore:
         new = [block for block in blocks if block.host is None]
         for block in new:
             block.host = self.host_pages.pop()
-        pairs = sorted((b.device, b.host) for b in new if b.device is not None and b.host is not None)
-        self._transfers.store(
-            self._pages, self.host.pages, [d for d, _ in pairs], [h for _, h in pairs]
-        )
+        pairs = _sort_pairs((block.device, block.host) for block in new)
+        self._transfers.store(self._pages, self.host.pages, *pairs)
         for block in blocks:
             self.leave_device(block)
 
     def fetch_blocks(self, blocks: Sequence[Block], pages: Sequence[int]) -> None:
-        """Copy blocks of the host into device pages, of which they become holders."""
+        """Copy blocks of the host into device pages, which are kept for them."""
         self._transfers.fence()
-        pairs = [(b.host, page) for b, page in zip(blocks, pages, strict=True) if b.host is not None]
-        self._transfers.fetch(
-            self.host.pages, self._pages, [host for host, _ in pairs], [page for _, page in pairs]
-        )
+        pairs = _sort_pairs((block.host, page) for block, page in zip(blocks, pages, strict=True))
+        self._transfers.fetch(self.host.pages, self._pages, *pairs)
         for block, page in zip(blocks, pages, strict=True):
             block.device = page
-        self.pool.share(list(pages))
+            self.pool.keep(page)
 
     def leave_device(self, block: Block) -> None:
         if block.device is not None:
-            self.pool.give_back([block.device])
+            self.pool.let_go(block.device)
             block.device = None
 
     def leave_host(self, block: Block) -> None:
@@ -124,6 +116,14 @@ class SnapshotStore:
 
     def _copy_page(self, source: int, target: int) -> None:
         device = self._pages[0].device
-        lists = [torch.tensor([page], dtype=torch.int32, device=device) for page in (source, target)]
+        sources, targets = (
+            torch.tensor([page], dtype=torch.int32, device=device) for page in (source, target)
+        )
         for cache in self._state.caches:
-            copy_pages(cache, *lists)
+            copy_pages(cache, sources, targets)
+
+
+def _sort_pairs(pairs: Iterable[tuple[int | None, int | None]]) -> tuple[list[int], list[int]]:
+    """Return rows and places of copies, by row, so that neighbours travel together."""
+    known = sorted((row, place) for row, place in pairs if row is not None and place is not None)
+    return [row for row, _ in known], [place for _, place in known]

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ninfer_runtime.server import chat, completions, docs_page, metrics, native
+from ninfer_runtime.server.anthropic import routes as anthropic
 from ninfer_runtime.server.api_error import ApiError
 from ninfer_runtime.server.auth import KeyCheck
 from ninfer_runtime.server.backend import Backend
@@ -23,7 +24,10 @@ from ninfer_runtime.server.log_file import JsonLines
 from ninfer_runtime.server.media_urls import MediaFetcher
 from ninfer_runtime.server.readiness import Readiness
 from ninfer_runtime.server.request_log import RequestLog
+from ninfer_runtime.server.responses import kept_routes, routes
+from ninfer_runtime.server.responses.store import ResponseStore
 from ninfer_runtime.server.sse import ClientGoneError
+from ninfer_runtime.server.web import page
 
 _GONE = 499  # nobody reads it; the request log does
 
@@ -36,7 +40,9 @@ def create_app(
     app = FastAPI(title="NInfer", version="1", redoc_url=None, docs_url=None)
     app.state.context = ServerContext(service, options, media or MediaFetcher(options.media_urls))
     app.state.metrics = metrics.Metrics(service)
-    for part in (chat, completions, native, metrics, docs_page):
+    app.state.responses = ResponseStore(options.response_records, options.response_bytes)
+    parts = (chat, completions, routes, kept_routes, anthropic, native, metrics, docs_page, page)
+    for part in parts:
         app.include_router(part.router)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ninfer_runtime.server.events import (
-    CANCELLED,
-    STOP,
     CallDelta,
     Delta,
     Finished,
@@ -79,7 +77,7 @@ class ChatObjects:
                 "index": index,
                 "message": text.message(),
                 "logprobs": write_chat_scores(text.scores) if self.scored else None,
-                "finish_reason": write_reason(done.reason),
+                "finish_reason": done.reason,
             }
             for index, (text, done) in enumerate(zip(texts, finished, strict=True))
         ]
@@ -110,7 +108,7 @@ class ChatObjects:
 
     def ending(self, index: int, done: Finished) -> dict[str, Any]:
         """Return the chunk that says why a choice ended."""
-        return self._chunk([_choice(index, {}, None, write_reason(done.reason))])
+        return self._chunk([_choice(index, {}, None, done.reason)])
 
     def summary(self, finished: Sequence[Finished]) -> dict[str, Any]:
         """Return the chunk without choices that has the usage."""
@@ -123,11 +121,6 @@ class ChatObjects:
             "id": self.id, "object": "chat.completion.chunk", "created": self.created,
             "model": self.model, "choices": choices,
         }  # fmt: skip
-
-
-def write_reason(reason: str) -> str:
-    """Return the `finish_reason` of the API, which knows no cancelling."""
-    return STOP if reason == CANCELLED else reason
 
 
 def write_closing(finished: Sequence[Finished], usage: Usage) -> dict[str, Any]:

@@ -19,6 +19,11 @@ _ERRORS = {
     500: "The server failed on this request.",
     503: "The model is loading, the engine has failed, or the wait for a lane was too long.",
 }
+# What only some routes answer with.
+_MORE = {
+    504: "The wait for a lane was too long.",
+    529: "Too many requests wait already.",
+}
 _READING = (401, 404, 500, 503)
 _ERROR_SCHEMA = {
     "type": "object",
@@ -52,9 +57,12 @@ def describe(
     }
 
 
-def describe_reading(summary: str, kind: str = "object") -> dict[str, Any]:
-    """Return what FastAPI's route needs to describe a GET; `kind` is a JSON type or `text`."""
-    responses = _write_responses(_READING)
+def describe_reading(
+    summary: str, kind: str = "object", *, statuses: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Return what FastAPI's route needs to describe one without a body; `kind` is a JSON type or
+    `text`."""
+    responses = _write_responses((*_READING, *statuses))
     schema = {"schema": {"type": "string" if kind == "text" else kind}}
     media = "text/plain" if kind == "text" else "application/json"
     responses[200]["content"] = {media: schema}
@@ -88,5 +96,6 @@ def _write_responses(statuses: tuple[int, ...], stream: bool = False) -> dict[in
     refused = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
     responses: dict[int | str, Any] = {200: {"description": "The answer.", "content": good}}
     for status in statuses:
-        responses[status] = {"description": _ERRORS[status], "content": refused}
+        description = (_ERRORS | _MORE)[status]
+        responses[status] = {"description": description, "content": refused}
     return responses

@@ -47,4 +47,5 @@ def list_gauges(ready: Ready, gauges: Gauges, present: int) -> dict[str, float]:
         "kv_usage_ratio": used / gauges.pages if gauges.pages else 0.0,
         "rounds": gauges.rounds,
         "busy_lanes_per_round": gauges.lane_rounds / gauges.rounds if gauges.rounds else 0.0,
+        **{f"prefix_{name}": count for name, count in gauges.prefix.items()},
     }

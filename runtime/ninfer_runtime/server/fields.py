@@ -20,6 +20,22 @@ _OPENAI_HINTS = {
     "cache_prompt": "asks for what is always done",
 }
 
+_CACHE_MARK = "marks a prefix to cache, which is found by its tokens"
+_LOADING = "is for servers that search tools; here all of them are offered"
+_CALLERS = "is for servers that run programs of their own"
+
+_ANTHROPIC_HINTS = {
+    "metadata": "names an end user for abuse reports",
+    "service_tier": "chooses between queues of which there is one",
+    "speed": "chooses between queues of which there is one",
+    "inference_geo": "chooses between places of which there is one",
+    "cache_control": _CACHE_MARK,
+    "context_management": "edits the conversation, which is the client's own",
+    "diagnostics": "asks for another server's reports",
+    "user_profile_id": "is another server's",
+    "workspace_id": "is another server's",
+}
+
 NO_OPS: Mapping[str, Mapping[str, str]] = {
     "chat": {
         **_OPENAI_HINTS,
@@ -42,4 +58,52 @@ NO_OPS: Mapping[str, Mapping[str, str]] = {
         "prompt_cache_breakpoint": "marks a prefix to cache, which is found by its tokens",
     },
     "tool": {"cache_control": "marks a prefix to cache, which is found by its tokens"},
-}
+    "responses": {
+        **{
+            name: reason for name, reason in _OPENAI_HINTS.items()
+            if name not in ("metadata", "store")
+        },
+        "max_tool_calls": "bounds calls of tools that the server would run",
+        "client_metadata": "is kept for the client's own lists, of which there are none",
+    },
+    "item": {
+        "phase": "is what other models say of their messages",
+        "caller": _CALLERS,
+        "async": _CALLERS,
+        "created_by": "is the client's own",
+        "parsed_arguments": "repeats the arguments",
+    },
+    "input_part": {
+        "annotations": "are sources that other servers found",
+        "logprobs": "are what a server said of the text",
+        "prompt_cache_breakpoint": _CACHE_MARK,
+        "cache_control": _CACHE_MARK,
+        "parsed": "repeats the text",
+    },
+    "response_tool": {
+        "cache_control": _CACHE_MARK,
+        "defer_loading": _LOADING,
+        "allowed_callers": _CALLERS,
+        "output_schema": "describes results, which come with the next request",
+    },
+    "reasoning": {
+        "context": "chooses which reasoning a server drops; the model's template decides",
+        "mode": "chooses between ways of other models",
+    },
+    "text": {"verbosity": "is a word to other models; say it in the instructions"},
+    "anthropic": _ANTHROPIC_HINTS,
+    "block": {
+        "cache_control": _CACHE_MARK,
+        "citations": "are sources that other servers found",
+        "caller": _CALLERS,
+        "toolset_name": "groups tools of other servers",
+        "parsed_output": "repeats the text",
+    },
+    "anthropic_tool": {
+        "cache_control": _CACHE_MARK,
+        "defer_loading": _LOADING,
+        "allowed_callers": _CALLERS,
+        "input_examples": "are not in the form that the model knows",
+        "eager_input_streaming": "asks for what is always done",
+    },
+}  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Mapping, Set
+from collections.abc import AsyncGenerator, Callable, Mapping, Set
 from contextlib import aclosing
 from typing import Any
 
@@ -15,6 +15,7 @@ from ninfer_runtime.server.backend import Answer, Prepared
 from ninfer_runtime.server.context import ServerContext, find_context, find_record
 from ninfer_runtime.server.errors import error_body, internal_error, speaks_anthropic
 from ninfer_runtime.server.events import CANCELLED, ERROR, Delta, Finished
+from ninfer_runtime.server.readiness import STOPPING, explain_state
 from ninfer_runtime.server.request_record import RequestRecord
 from ninfer_runtime.server.requests import AnswerFields, ChatRequest, TextRequest
 from ninfer_runtime.server.sse import write_event
@@ -80,14 +81,15 @@ async def follow(
 ) -> AsyncGenerator[tuple[int, Delta | Finished]]:
     """Give the items of an answer and keep in the record what they say.
 
-    ApiError 500 for an answer that ends with an error. The answer is cancelled when nobody wants
-    more of it.
+    ApiError 500 for an answer that ends with an error, 503 for one the server ends. The answer is
+    cancelled when nobody wants more of it.
     """
     try:
         async for index, item in answer:
             if isinstance(item, Finished):
                 record.finished.append(item)
-                record.cancelled |= item.reason == CANCELLED
+                if item.reason == CANCELLED:  # not by its reader, who would not be here any more
+                    raise explain_state(STOPPING, None)
                 if item.reason == ERROR:
                     message = item.error or "the engine failed while it generated this answer"
                     raise ApiError(500, message, "generation_failed")
@@ -100,9 +102,12 @@ async def follow(
 
 
 async def guard_events(
-    events: AsyncGenerator[bytes], record: RequestRecord
+    events: AsyncGenerator[bytes],
+    record: RequestRecord,
+    write: Callable[[ApiError], bytes] | None = None,
 ) -> AsyncGenerator[bytes]:
-    """Give events; a failure becomes the API's error event and the end, without a [DONE]."""
+    """Give events; a failure becomes the API's error event and the end, without a [DONE]. `write`
+    gives the last event where it is another one."""
     async with aclosing(events):
         try:
             async for event in events:

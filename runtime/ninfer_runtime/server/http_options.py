@@ -12,7 +12,8 @@ MEBIBYTE = 1 << 20
 class HttpOptions:
     """`keys` are accepted API keys, none for an open server. `keep_alive` are seconds of silence
     after which a stream carries a comment. The request log has lines up to `log_bytes`, then a
-    new file; `log_keep` older ones stay."""
+    new file; `log_keep` older ones stay. The Responses API keeps up to `response_records` answers
+    of together `response_bytes`."""
 
     keys: tuple[str, ...] = ()
     cors: bool = False
@@ -22,3 +23,5 @@ class HttpOptions:
     request_log: Path | None = None
     log_bytes: int = 64 * MEBIBYTE
     log_keep: int = 4
+    response_records: int = 1024
+    response_bytes: int = 256 * MEBIBYTE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ninfer_runtime.server.errors import error_response, internal_error
+from ninfer_runtime.server.errors import error_response, internal_error, speaks_anthropic
 from ninfer_runtime.server.request_record import RequestRecord
 
 _log = logging.getLogger(__name__)
@@ -40,16 +40,26 @@ class RequestIdentity:
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = record.id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = record.id
+                if speaks_anthropic(record.path):  # its clients look for it under this name
+                    headers["request-id"] = record.id
+            elif message["type"] == "http.response.body" and not message.get("more_body"):
+                self._end(record)  # first: whoever has the answer can count on its record
             await send(message)
 
         try:
             await self._guard(scope, receive, send_named, record)
         finally:
-            record.end()
-            if scope["method"] == "POST":
-                for report in self._reporters:
-                    report(record)
+            self._end(record)
+
+    def _end(self, record: RequestRecord) -> None:
+        if record.total is not None:
+            return
+        record.end()
+        if record.method == "POST":
+            for report in self._reporters:
+                report(record)
 
     async def _guard(
         self, scope: Scope, receive: Receive, send: Send, record: RequestRecord

@@ -10,10 +10,10 @@ from typing import Any
 from ninfer_formats.errors import NinferError
 from ninfer_kernels.sampling.parameters import CANDIDATES
 from ninfer_runtime.errors import RequestError
-from ninfer_runtime.frontend.frontend import Frontend
+from ninfer_runtime.frontend.frontend import ChatPrompt, Frontend
 from ninfer_runtime.frontend.media import Medium
 from ninfer_runtime.frontend.messages import list_media
-from ninfer_runtime.frontend.prompt import Prompt
+from ninfer_runtime.frontend.prompt import Prompt, extend_prompt
 from ninfer_runtime.frontend.stop_strings import MAX_STOPS
 from ninfer_runtime.frontend.template import TemplateOptions
 from ninfer_runtime.frontend.tool_calls.forcing import ToolChoice, offer_tools
@@ -39,6 +39,7 @@ from ninfer_runtime.server.thinking_limit import SHORT_CLOSE_TEXT, ThinkingLimit
 
 # Without a default of the server's, an answer may be at least so long where the context allows it.
 _LEAST_DEFAULT = 8192
+_GRAMMAR_SECONDS = 3.0  # of a processor
 _CONSTRAINT_FIELDS = {
     "json_object": "response_format", "json_schema": "response_format", "regex": "guided_regex",
     "lark": "guided_grammar", "gbnf": "grammar",
@@ -92,12 +93,26 @@ class Preparation:
             )
         except NinferError as error:
             raise _refuse(error) from None
-        media = _place_media(self._frontend, chat.prompt, shelved)
+        prompt = self._begin_answer(chat, request.prefill)
+        media = _place_media(self._frontend, prompt, shelved)
         thinking = ThinkingFields(chat.thinking, thinking.effort, thinking.budget)
         return self._finish(
-            replace(request.answer, constraint=constraint), chat.prompt, thinking, began,
+            replace(request.answer, constraint=constraint), prompt, thinking, began,
             tools=tools, parallel_calls=request.parallel_calls, media=media,
+            counted=request.counted,
         )  # fmt: skip
+
+    def _begin_answer(self, chat: ChatPrompt, text: str) -> Prompt:
+        """Return the prompt with the begin of the answer behind it, in which no text is a control
+        token."""
+        if not text:
+            return chat.prompt
+        if chat.thinking:
+            message = (
+                "the model's template thinks in any case, which the begin of an answer forbids"
+            )
+            raise invalid(message, "messages", "assistant_prefill_not_supported")
+        return extend_prompt(chat.prompt, self._frontend.tokenizer.encode_literal(text))
 
     def prepare_text(self, request: TextRequest) -> Prepared:
         began = time.monotonic()
@@ -123,9 +138,10 @@ class Preparation:
         tools: ToolSet | None = None,
         parallel_calls: bool = True,
         media: PromptMedia | None = None,
+        counted: bool = False,
     ) -> Prepared:
         tokenizer = self._frontend.tokenizer
-        room = self._measure_room(len(prompt.ids))
+        room = 1 if counted else self._measure_room(len(prompt.ids))
         max_tokens = min(self._choose_max_tokens(answer.max_tokens, len(prompt.ids)), room)
         limit = self._limit(thinking, max_tokens)
         _check_stops(answer.stop)
@@ -226,10 +242,15 @@ class Preparation:
         if self._grammars is None:
             message = "structured output needs llguidance: pip install 'ninfer[serve]'"
             raise invalid(message, param, "response_format_not_supported")
+        began = time.thread_time()
         try:
             self._grammars.compile(constraint)
         except RequestError as error:
             raise invalid(str(error), param, "invalid_grammar") from None
+        # The engine process compiles it too, and whoever came later waits for that.
+        if time.thread_time() - began > _GRAMMAR_SECONDS:
+            message = f"the grammar takes more than {_GRAMMAR_SECONDS:g} s to compile"
+            raise invalid(message, param, "invalid_grammar")
 
     def _check_choices(self, choices: int) -> int:
         lanes = self._card.lanes

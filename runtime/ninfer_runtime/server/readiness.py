@@ -1,4 +1,4 @@
-"""What every route but the health check answers while there is no engine to serve it."""
+"""What every route but the health check and the page answers while there is no engine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from ninfer_runtime.server.errors import error_response
 
 READY, LOADING, FAILED, STOPPING = "ready", "loading", "failed", "stopping"
 RETRY_SECONDS = 2
+# These say themselves how the engine is doing: the check, and the page with its parts.
+_OPEN = ("/health", "/")
+_OPEN_FOLDER = "/web/"
 
 
 class Reporting(Protocol):
@@ -28,13 +31,17 @@ class Readiness:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, detail = self._service.status
-        if scope["type"] != "http" or state == READY or scope["path"] == "/health":
+        if scope["type"] != "http" or state == READY or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         record = scope["state"]["record"]
         error = explain_state(state, detail)
         record.error = error.code
         await error_response(error, record.path, record.id)(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return path in _OPEN or path.startswith(_OPEN_FOLDER)
 
 
 def explain_state(state: str, detail: Any) -> ApiError:

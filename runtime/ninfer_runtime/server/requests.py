@@ -66,6 +66,8 @@ class ChatRequest:
 
     `messages` and `tools` have the form of Chat Completions (`tool_calls` with `function`, content
     text or parts, images as `image_url`). `template` holds further variables of the template.
+    `prefill` is how the answer begins, behind reasoning that is switched off. One that is
+    `counted` is never started and may be longer than the context.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -75,6 +77,8 @@ class ChatRequest:
     parallel_calls: bool = True
     thinking: ThinkingFields = ThinkingFields()
     template: Mapping[str, Any] = field(default_factory=dict)
+    prefill: str = ""
+    counted: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,18 @@ def write_event(data: Any, name: str | None = None) -> bytes:
 
 
 class EventStream(Response):
-    """Sends `events` as they come, a comment after `keep_alive` seconds without one.
+    """Sends `events` as they come, `filler` after `keep_alive` seconds without one.
 
     When the client is gone the events are closed at once, also while one is waited for.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes], keep_alive: float) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes], keep_alive: float, filler: bytes = KEEP_ALIVE
+    ) -> None:
         super().__init__(headers=_HEADERS)
+        self._filler = filler
         del self.headers["content-length"]
         self._events, self._keep_alive = events, keep_alive
 
@@ -54,7 +57,7 @@ class EventStream(Response):
         try:
             while True:
                 done, _ = await asyncio.wait({pending}, timeout=self._keep_alive)
-                event = pending.result() if done else KEEP_ALIVE
+                event = pending.result() if done else self._filler
                 if event is None:
                     break
                 await send({"type": "http.response.body", "body": event, "more_body": True})

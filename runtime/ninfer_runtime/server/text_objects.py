@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ninfer_runtime.server.chat_objects import write_closing, write_reason
+from ninfer_runtime.server.chat_objects import write_closing
 from ninfer_runtime.server.events import Delta, Finished, ScoredToken, Usage
 from ninfer_runtime.server.logprobs import write_text_scores
 from ninfer_runtime.server.usage import write_usage
@@ -74,5 +74,4 @@ class TextObjects:
 
 
 def _choice(index: int, text: str, scores: Any, reason: str | None = None) -> dict[str, Any]:
-    finish = None if reason is None else write_reason(reason)
-    return {"index": index, "text": text, "logprobs": scores, "finish_reason": finish}
+    return {"index": index, "text": text, "logprobs": scores, "finish_reason": reason}

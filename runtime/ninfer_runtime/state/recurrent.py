@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ninfer_formats.inventories.geometry import TextGeometry
-from ninfer_kernels.gated_delta import ReplayRecords, allocate_records
+from ninfer_kernels.gated_delta import ReplayRecords, allocate_records, fold_records
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,21 @@ class RecurrentState:
     def planes(self) -> tuple[torch.Tensor, ...]:
         layers = (plane for layer in self.layers for plane in layer.planes)
         return (*layers, self.accepted, self.settled)
+
+    @property
+    def stored_planes(self) -> tuple[torch.Tensor, ...]:
+        """What is left of a slot when its records are folded in: states and windows."""
+        return tuple(plane for layer in self.layers for plane in (layer.state, layer.window))
+
+    def fold(self, slot: int, tokens: int) -> None:
+        """Fold the records of a slot that stand for the newest of its `tokens` tokens."""
+        device = self.accepted.device
+        slots = torch.tensor([slot], dtype=torch.int32, device=device)
+        base = torch.tensor([tokens], dtype=torch.int32, device=device)
+        for layer in self.layers:
+            fold_records(layer.state, layer.records, slots, base, self.accepted)
+        self.accepted[slot] = 0
+        self.settled[slot] = 0
 
     def reset(self, slot: int) -> None:
         """Empty a slot: the state before the first token. Poisoned values do not survive it."""

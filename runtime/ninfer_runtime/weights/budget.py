@@ -21,6 +21,7 @@ from ninfer_runtime.weights.device_costs import MEASURED, DeviceCosts
 from ninfer_runtime.weights.workspace import (
     count_activations,
     count_decoded,
+    count_draw,
     count_logits,
     count_vision,
 )
@@ -31,6 +32,10 @@ MAX_LANES = 8
 # Words of one lane beside its columns, pages and vocabulary: 6 counters, 16 stop ids, 512 biases
 # with their ids, 4 sampling parameters and 3 penalties (MEM-5).
 _LANE_WORDS = 6 + 16 + 2 * 512 + 4 + 3
+
+# Segments that torch's allocator takes from the driver are a multiple of the one, and for tensors
+# above 1 MiB at least the other.
+_SEGMENT, _LEAST_SEGMENT = 2 << 20, 20 << 20
 
 # Rounds whose columns and records a slot holds at once.
 _WINDOW_ROUNDS, _RECORD_ROUNDS = 2, 3
@@ -49,7 +54,8 @@ class Shape:
     `value_bytes` is the size of the compute type, `matrix_bytes` that of a value of a direct
     matrix (None: the same), `decoded` says that all matrices are kept so;
     `width` counts the columns of a round, drafts and one. `pages` None: as many as one sequence
-    of `max_context` tokens needs. `patches` is the most patches of an image.
+    of `max_context` tokens needs. `patches` is the most patches of an image. `snapshots` are kept
+    prefixes, each with the state of a sequence and one page.
     """
 
     value_bytes: int
@@ -65,6 +71,7 @@ class Shape:
     cuda_graph: bool = True
     patches: int = 0
     matrix_bytes: int | None = None
+    snapshots: int = 0
 
     @property
     def mtp(self) -> bool:
@@ -115,6 +122,19 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class GraphPool:
+    """Bytes of the memory of captured rounds: one segment for tensors above 1 MiB, and segments
+    for smaller ones."""
+
+    large: int
+    small: int
+
+    @property
+    def total(self) -> int:
+        return self.large + self.small
+
+
+@dataclass(frozen=True)
 class Fit:
     """`needed` and `available` bytes; `max_context` is the longest context that fits with the
     lanes asked for, `lanes` the most lanes with the context asked for; 0: none. `pooled` says
@@ -161,7 +181,7 @@ def make_budget(
         _count_lanes(text, shape),
         _count_workspace(geometry, shape, costs),
         _count_graphs(text, shape, costs) if shape.cuda_graph else 0,
-        0 if shape.decoded else costs.libraries,
+        0 if shape.decoded else count_libraries(shape, costs),
     )
 
 
@@ -248,7 +268,8 @@ def row_bytes(format: str, columns: int) -> int:
 def _count_pages(text: TextGeometry, shape: Shape) -> int:
     layers = sum(kind == FULL_ATTENTION for kind in text.layer_types) + shape.mtp
     row = text.head_dim * _VALUE_BYTES[shape.kv_kind] + 2 * (shape.kv_kind in _SCALED_KINDS)
-    return layers * shape.page_count * PAGE_TOKENS * 2 * text.num_key_value_heads * row
+    pages = shape.page_count + shape.snapshots
+    return layers * pages * PAGE_TOKENS * 2 * text.num_key_value_heads * row
 
 
 def _count_recurrent(text: TextGeometry, shape: Shape) -> tuple[int, int]:
@@ -262,7 +283,8 @@ def _count_recurrent(text: TextGeometry, shape: Shape) -> tuple[int, int]:
     record = 4 * (keys * text.linear_key_head_dim + text.linear_value_size + heads)
     slots = shape.lanes
     records = _RECORD_ROUNDS * shape.width * record
-    return layers * slots * (state + window) + 8 * slots, layers * slots * records
+    stored = layers * (slots + shape.snapshots) * (state + window)
+    return stored + 8 * slots, layers * slots * records
 
 
 def _count_lanes(text: TextGeometry, shape: Shape) -> int:
@@ -282,19 +304,36 @@ def _count_workspace(geometry: ModelGeometry, shape: Shape, costs: DeviceCosts) 
 
 
 def _count_graphs(text: TextGeometry, shape: Shape, costs: DeviceCosts) -> int:
-    """All graphs share one pool, as large as the largest round, and take some memory each."""
+    """All graphs share one pool, and take some memory each."""
     layers = len(text.layer_types) + shape.mtp * (shape.width - 1)
-    return _count_round(text, shape) + shape.graphs * (costs.graph + layers * costs.graph_layer)
+    each = costs.graph + layers * costs.graph_layer
+    return _count_pool(text, shape, costs).total + shape.graphs * each
 
 
-def graph_pool(geometry: ModelGeometry, shape: Shape) -> int:
-    """Return the bytes of the pool that captured rounds share."""
-    return _count_round(geometry.text, shape)
+def count_libraries(shape: Shape, costs: DeviceCosts) -> int:
+    """Rounds are captured on a stream of their own."""
+    return costs.libraries + costs.products * (2 if shape.cuda_graph else 1)
+
+
+def graph_pool(geometry: ModelGeometry, shape: Shape, costs: DeviceCosts = MEASURED) -> GraphPool:
+    """Return the pool that captured rounds share."""
+    return _count_pool(geometry.text, shape, costs)
+
+
+def _count_pool(text: TextGeometry, shape: Shape, costs: DeviceCosts) -> GraphPool:
+    """As large as the largest round, with some room between tensors."""
+    most = _count_round(text, shape) * 17 // 16
+    return GraphPool(max(_LEAST_SEGMENT, -(-most // _SEGMENT) * _SEGMENT), costs.pool_small)
 
 
 def _count_round(text: TextGeometry, shape: Shape) -> int:
+    """The passes through the layers and the head, or a draw from the whole vocabulary after them;
+    with the logits."""
     rows = shape.lanes * shape.width
-    return _count_pass(text, shape, rows, with_head=True) + count_logits(text, rows)
+    passes = _count_pass(text, shape, rows, with_head=True)
+    draw = count_activations(text, shape.value_bytes, rows)
+    draw += count_draw(text, shape.lanes, shape.width)
+    return max(passes, draw) + count_logits(text, rows)
 
 
 def _count_pass(text: TextGeometry, shape: Shape, rows: int, with_head: bool = False) -> int:

@@ -82,6 +82,7 @@ def shape_of(settings: Settings) -> Shape:
         settings.vision,
         settings.cuda_graph,
         matrix_bytes=settings.dtype.itemsize,
+        snapshots=settings.snapshots,
     )
 
 

@@ -14,14 +14,23 @@ MIB = 1 << 20
 SKINNY_ROWS = 16
 DECODE_BUFFER = 512 * MIB
 
-# What a round holds of its logits, in copies of float32: the product and its result, edited
-# logits, and a draw from the whole vocabulary with keys, order, weights and noise in 8 bytes each.
-_LOGIT_COPIES = 20
+# Bytes of a round for each token of the vocabulary: logits and edited logits of every column; then,
+# for a draw from the whole vocabulary, either what sorts and filters every column, or what is left
+# of that with the random numbers, in words of 8 bytes, of the one column in which a lane draws.
+_COLUMN_LOGITS = 8
+_COLUMN_SORT, _COLUMN_SORTED, _LANE_NOISE = 56, 27, 160
+
+# Bytes for each pair of a token and an expert beside the experts' rows: its place among the pairs
+# sorted by expert, with what the sort holds. Logits of the router lie twice in float32.
+_PAIR_ORDER = 64
 
 # Patches that go through a feed-forward of the vision tower at once, and patches of short frames
 # that go through the tower at once.
 VISION_ROWS = 8192
 VISION_PATCHES = 16384
+
+# Bytes of a patch's place: row, column, indices and weights of its positions.
+_PATCH_PLACES = 64
 
 
 def count_activations(text: TextGeometry, value_bytes: int, tokens: int) -> int:
@@ -29,21 +38,27 @@ def count_activations(text: TextGeometry, value_bytes: int, tokens: int) -> int:
     keys, values = text.linear_key_size, text.linear_value_size
     gdn = 2 * (2 * keys + values) + 5 * values
     attention = 5 * text.query_size + 3 * text.key_value_size
-    feed = 3 * (text.intermediate_size or 0)
+    feed, order = 3 * (text.intermediate_size or 0), 0
     if text.is_moe:
-        active = (text.num_experts_per_tok or 0) * (
-            3 * (text.moe_intermediate_size or 0) + text.hidden_size
-        )
+        pairs = text.num_experts_per_tok or 0
+        active = pairs * (3 * (text.moe_intermediate_size or 0) + text.hidden_size)
+        order = pairs * _PAIR_ORDER + 8 * (text.num_experts or 0)
         feed = active + 3 * (text.shared_expert_intermediate_size or 0)
     widest = max(gdn, attention, feed) + 6 * text.hidden_size
     # Chunked prefill keeps keys, values and updates of the recurrence in float32.
     recurrence = 16 * (values + keys)
-    return tokens * (value_bytes * widest + recurrence)
+    return tokens * (value_bytes * widest + recurrence + order)
 
 
 def count_logits(text: TextGeometry, rows: int) -> int:
-    """Return the bytes of the logits of a round's `rows` columns, and of drawing from them."""
-    return _LOGIT_COPIES * 4 * rows * text.vocab_size
+    """Return the bytes of the logits of a round's `rows` columns, as they are and edited."""
+    return _COLUMN_LOGITS * rows * text.vocab_size
+
+
+def count_draw(text: TextGeometry, lanes: int, width: int) -> int:
+    """Return the bytes of a draw from the whole vocabulary beside the logits."""
+    most = max(width * _COLUMN_SORT, width * _COLUMN_SORTED + _LANE_NOISE)
+    return lanes * most * text.vocab_size
 
 
 def count_decoded(text: TextGeometry, value_bytes: int, rows: int, with_head: bool) -> int:
@@ -59,8 +74,20 @@ def count_decoded(text: TextGeometry, value_bytes: int, rows: int, with_head: bo
 
 
 def count_vision(vision: VisionGeometry, value_bytes: int, patches: int) -> int:
-    """Return the bytes the tower holds at once for `patches` patches."""
-    most = 7 * value_bytes + 4
-    blocks = min(patches, VISION_ROWS) * vision.intermediate_size * (2 * value_bytes + 4)
+    """Return the bytes the tower holds at once for `patches` patches: of its input, of attention,
+    of a feed-forward and of the merger whichever is most.
+
+    A product with a bias holds its sums in float32 beside its result.
+    """
+    e, hidden = value_bytes, vision.hidden_size
+    rows = min(max(patches, VISION_PATCHES), VISION_ROWS)
     patches = max(patches, VISION_PATCHES)
-    return patches * vision.hidden_size * most + blocks
+    stages = (
+        # Pixels, their projection and its sums; the interpolated positions take less.
+        patches * max(e * vision.patch_values + (e + 4) * hidden, (12 + e) * hidden),
+        # The stream, query, key and value, two of them rotated, one laid out anew, the result.
+        patches * 8 * e * hidden,
+        patches * e * hidden + rows * (2 * e + 4) * (hidden + vision.intermediate_size),
+        patches * (4 * e + 4) * hidden,
+    )
+    return max(stages) + patches * _PATCH_PLACES

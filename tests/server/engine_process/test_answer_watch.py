@@ -143,3 +143,16 @@ def test_an_end_inside_a_character_shows_that_something_was_cut(tokenizer):
     watch = make(tokenizer, thinking=None)
     text, _, _ = feed(watch, tokens[:-1])
     assert text == "a�"
+
+
+def test_what_came_out_whole_is_known_to_the_token(tokenizer):
+    """SV-15: a later prompt repeats these tokens, and not the one the stop string begins in."""
+    tokens = tokenizer.encode(THOUGHT)
+    draw = random.Random(9)
+    for _ in range(20):
+        watch = make(tokenizer, thinking=True, stop=("ma 😀",))
+        text, _, turn = feed(watch, tokens, [draw.randrange(len(tokens)) for _ in range(3)])
+        whole = tokenizer.decode(tokens[: turn.shown])
+        assert text.startswith(whole) and not text.startswith(
+            tokenizer.decode(tokens[: turn.shown + 1])
+        )

@@ -60,10 +60,13 @@ class Model:
 
 @dataclass(frozen=True)
 class ModelState:
-    """State of every sequence: the decoder's, and the MTP head's cache."""
+    """State of every sequence: the decoder's, and the MTP head's cache. `snapshots` have a row
+    for each kept prefix, planes as `RecurrentState.stored_planes`; each has a page behind those of
+    the pool."""
 
     decoder: DecoderState
     mtp: KVPages | None
+    snapshots: tuple[torch.Tensor, ...] = ()
 
     @property
     def caches(self) -> tuple[KVPages, ...]:
@@ -123,7 +126,8 @@ def allocate_state(geometry: ModelGeometry, settings: Settings, slots: int) -> M
 
     def allocate_cache() -> KVPages:
         heads, width = text.num_key_value_heads, text.head_dim
-        return allocate_pages(settings.kv_kind, settings.pages, heads, width, settings.device)
+        pages = settings.pages + settings.snapshots
+        return allocate_pages(settings.kv_kind, pages, heads, width, settings.device)
 
     recurrent = allocate_recurrent(
         text, len(text.layer_types) - full, slots, settings.width, settings.activations,
@@ -132,4 +136,6 @@ def allocate_state(geometry: ModelGeometry, settings: Settings, slots: int) -> M
     return ModelState(
         DecoderState(tuple(allocate_cache() for _ in range(full)), recurrent),
         allocate_cache() if settings.drafts else None,
-    )
+        tuple(plane.new_zeros(settings.snapshots, *plane.shape[1:])
+              for plane in recurrent.stored_planes),
+    )  # fmt: skip

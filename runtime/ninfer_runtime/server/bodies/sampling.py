@@ -19,9 +19,8 @@ MaxTokens = Annotated[int, Field(ge=-1, le=2**63 - 1), Integral]
 MOST_STOPS = 4
 
 
-class Sampled(Body):
-    """`top_k` 0 is no limit, `temperature` 0 is greedy; `max_tokens` -1 and null are the server's
-    default, and what goes beyond the context is cut to it."""
+class Drawn(Body):
+    """`top_k` 0 is no limit, `temperature` 0 is greedy."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -32,6 +31,22 @@ class Sampled(Body):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     seed: Seed | None = None
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=512)] | None = None
+
+    def choose_sampling(self) -> SamplingFields:
+        """Return what is stated; a value left out is the server's or the model's."""
+        top_k = 0 if self.top_k == -1 else self.top_k
+        return SamplingFields(
+            temperature=self.temperature, top_k=top_k, top_p=self.top_p, min_p=self.min_p,
+            presence=self.presence_penalty, frequency=self.frequency_penalty,
+            repetition=self.repetition_penalty, seed=self.seed,
+            bias={int(id): bias for id, bias in (self.logit_bias or {}).items()},
+        )  # fmt: skip
+
+
+class Sampled(Drawn):
+    """`max_tokens` -1 and null are the server's default, and what goes beyond the context is cut
+    to it."""
+
     stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     max_tokens: MaxTokens | None = None
     n: Count | None = None
@@ -44,16 +59,6 @@ class Sampled(Body):
         if value == 0:
             raise FieldError("want at least 1 token, or -1 for the server's default")
         return None if value == -1 else value
-
-    def choose_sampling(self) -> SamplingFields:
-        """Return what is stated; a value left out is the server's or the model's."""
-        top_k = 0 if self.top_k == -1 else self.top_k
-        return SamplingFields(
-            temperature=self.temperature, top_k=top_k, top_p=self.top_p, min_p=self.min_p,
-            presence=self.presence_penalty, frequency=self.frequency_penalty,
-            repetition=self.repetition_penalty, seed=self.seed,
-            bias={int(id): bias for id, bias in (self.logit_bias or {}).items()},
-        )  # fmt: skip
 
     def choose_stops(self) -> tuple[str, ...]:
         stop = self.stop

@@ -17,11 +17,13 @@ from ninfer_runtime.server.events import ScoredToken
 
 @dataclass(frozen=True)
 class Turn:
-    """The answer has `keep` tokens, and goes on under `mask`; with `stop` it ends there."""
+    """The answer has `keep` tokens, and goes on under `mask`; with `stop` it ends there, and the
+    text of its first `shown` tokens came out whole."""
 
     keep: int
     mask: AnswerMask | None = None
     stop: str | None = None
+    shown: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class AnswerWatch:
         self._scores = _ScoreQueue(tokenizer)
         self._mask: AnswerMask | None = None
         self._beside_mark = ""
+        # Where tokens of the answer end, in its characters: from the last one that came out on.
+        self._ends: deque[tuple[int, int]] = deque([(0, 0)])
         self.tokens = self.reasoning = 0
         self.closed_at: int | None = None
         if watched.thinking is not True and matcher is not None:
@@ -121,8 +125,11 @@ class AnswerWatch:
         text = self._stops.push(answer)
         self._scores.advance(answer, len(text))
         parts.append(text)
+        self._ends.append((self._scores.seen, self.tokens))
+        while len(self._ends) > 1 and self._ends[1][0] <= self._scores.sent:
+            self._ends.popleft()
         found = self._stops.found
-        return None if found is None else Turn(self.tokens, stop=found)
+        return None if found is None else Turn(self.tokens, stop=found, shown=self._ends[0][1])
 
     def _judge(self, was_behind: bool) -> Turn | None:
         """Return what changes after this token."""

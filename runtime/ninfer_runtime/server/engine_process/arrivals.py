@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ninfer_runtime.engine.request import Media
+from ninfer_runtime.engine.request import Media, MediaSpan
 from ninfer_runtime.errors import RequestError
 from ninfer_runtime.models.qwen3_5.patch_grid import PatchGrid
 from ninfer_runtime.models.qwen3_5.vision import VisionTower, cut_grids, run_vision
@@ -54,7 +54,8 @@ class Arrival:
         if media is None:
             return None
         places, positions = (torch.from_numpy(a) for a in (media.places, media.positions))
-        return Media(torch.cat(self.rows), places, positions)
+        spans = tuple(MediaSpan(item.digest, item.begin, item.end) for item in media.items)
+        return Media(torch.cat(self.rows), places, positions, spans)
 
     @property
     def matcher(self) -> Matcher | None:

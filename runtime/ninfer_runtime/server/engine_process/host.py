@@ -148,6 +148,7 @@ class Host:
         request = Request(
             tuple(submit.prompt.tolist()), submit.max_tokens, submit.sampling, submit.stops,
             arrival.media, submit.logprobs, watch.first_mask, held=True,
+            boundaries=submit.boundaries,
         )  # fmt: skip
         number = self._engine.add(request)
         self._live[number] = LiveRequest(submit, number, watch)
@@ -172,7 +173,8 @@ class Host:
         key = live.submit.key
         if live.admitted is None:
             live.admitted = before
-            self._say(Admitted(key, sequence.lane, live.admitted - live.submit.submitted))
+            queued = live.admitted - live.submit.submitted
+            self._say(Admitted(key, sequence.lane, queued, sequence.reuse))
         if live.first is None and sequence.prefilled != live.prefilled:
             live.prefilled = sequence.prefilled
             self._say(Prefilled(key, live.prefilled))
@@ -189,7 +191,7 @@ class Host:
         self._say_text(live, reading.text, reading.scores)
         turn = reading.turn
         if turn is not None and turn.stop is not None:
-            self._engine.truncate(live.number, turn.keep)
+            self._engine.truncate(live.number, turn.keep, turn.shown)
             self._finish(live, STOP, stop=turn.stop)
         elif turn is not None and self._goes_on(live, step, turn):
             self._engine.rewind(live.number, turn.keep)
@@ -230,6 +232,6 @@ class Host:
         settings = self._engine.settings
         waiting = len(self._arrivals) + self._engine.waiting
         return Gauges(
-            settings.lanes - (len(self._live) - self._engine.waiting), self._engine.pages.free,
-            settings.pages, waiting, self._rounds, self._lane_rounds,
+            settings.lanes - (len(self._live) - self._engine.waiting), self._engine.pages.available,
+            settings.pages, waiting, self._rounds, self._lane_rounds, self._engine.prefixes.gauges,
         )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ninfer_runtime.engine.request import Sampling
 from ninfer_runtime.models.qwen3_5.patch_grid import PatchGrid
+from ninfer_runtime.prefix.reuse import Reuse
 from ninfer_runtime.server.events import ScoredToken, Timings
 from ninfer_runtime.server.requests import Constraint
 
@@ -127,16 +129,6 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Reuse:
-    """What of a prompt was there already: `kind` says where from, `cached` counts tokens; on a
-    miss `diverged` is the first position where the best candidate differs."""
-
-    kind: str = "none"
-    cached: int = 0
-    diverged: int | None = None
-
-
-@dataclass(frozen=True)
 class WantPatches:
     key: int
     item: int
@@ -149,7 +141,7 @@ class Admitted:
     key: int
     lane: int
     queued: float
-    reuse: Reuse = Reuse()
+    reuse: Reuse = field(default_factory=Reuse)
 
 
 @dataclass(frozen=True)
@@ -191,7 +183,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Gauges:
-    """How full the engine is, and how many rounds it ran, with how many lanes in all."""
+    """How full the engine is, and how many rounds it ran, with how many lanes in all; `prefix` are
+    counts and gauges of prefix reuse by name."""
 
     lanes_free: int = 0
     pages_free: int = 0
@@ -199,6 +192,7 @@ class Gauges:
     waiting: int = 0
     rounds: int = 0
     lane_rounds: int = 0
+    prefix: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The Responses API: bodies, conversations, answers and the store of both."""

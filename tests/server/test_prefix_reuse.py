@@ -1,0 +1,115 @@
+"""Reuse of prefixes as clients and operators see it, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+
+from builders.real_server import RealServer
+from tests.server.test_real_server import TOOL, WEATHER
+
+WORDS = "the weather of a city and the sum of two numbers are what people ask for most often"
+
+
+def ask(server: RealServer, messages, **fields):
+    body = {"messages": messages, "temperature": 0, "max_tokens": 12, **fields}
+    answer = server.http.post("/v1/chat/completions", json=body)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def cached_of(answer) -> int:
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def say(role: str, content: str):
+    return {"role": role, "content": content}
+
+
+def read_counts(server: RealServer) -> dict[str, float]:
+    text = server.http.get("/metrics").text
+    found = re.finditer(r"^ninfer:prefix_(\w+) (\S+)$", text, re.MULTILINE)
+    return defaultdict(float, {match[1]: float(match[2]) for match in found})
+
+
+def count_tokens(server: RealServer, messages) -> int:
+    prompt = server.http.post("/apply-template", json={"messages": messages}).json()["prompt"]
+    return len(server.http.post("/tokenize", json={"content": prompt}).json()["tokens"])
+
+
+def test_turns_side_requests_and_other_conversations_hit(server: RealServer):
+    """PX-2, PX-10, cases 43 and 70: what the usage says, and what /metrics counts."""
+    before = read_counts(server)
+    system = say("system", f"1. {WORDS}. " * 6)
+    conversation = [system, say("user", f"What is 2+2? {WORDS}")]
+    first = ask(server, conversation, enable_thinking=False)
+    assert cached_of(first) == 0
+    for turn in range(3):
+        reply = first["choices"][0]["message"]["content"]
+        conversation += [say("assistant", reply), say("user", f"And {turn}+3?")]
+        side = ask(server, [say("user", f"Name this talk {turn}: {WORDS}")], enable_thinking=False)
+        assert side["usage"]["prompt_tokens"] < 120
+        previous, first = first, ask(server, conversation, enable_thinking=False)
+        assert cached_of(first) >= 0.95 * previous["usage"]["prompt_tokens"]
+    shared = count_tokens(server, [system, say("user", "")]) - count_tokens(
+        server, [say("user", "")]
+    )
+    for number in range(3):
+        other = [system, say("user", f"{number}0 words please")]
+        assert cached_of(ask(server, other, enable_thinking=False)) >= 0.9 * shared
+    after = read_counts(server)
+    assert after["hits"] - before["hits"] >= 6
+    assert after["cached_tokens"] - before["cached_tokens"] >= 6 * 0.9 * shared
+    assert after["snapshots"] > before["snapshots"]
+
+
+def test_a_tool_loop_keeps_hitting(server: RealServer):
+    """PX-4, case 43: without a new user turn, the restore point moves with the prompt."""
+    messages, before = list(WEATHER), 0
+    for _ in range(5):
+        answer = ask(server, messages, max_tokens=100, tools=[TOOL])
+        assert cached_of(answer) >= 0.95 * before
+        before = answer["usage"]["prompt_tokens"]
+        message = answer["choices"][0]["message"]
+        messages += [message]
+        for call in message.get("tool_calls", ()):
+            messages += [{"role": "tool", "tool_call_id": call["id"], "content": "18 C"}]
+
+
+def test_a_prompt_that_repeats_the_answer_goes_on_from_its_end(server: RealServer):
+    """PX-4, cases 22 and 58: exactly the tokens that were shown, cut by the limit or stopped."""
+    for limit in (3, 100):
+        prompt = f"<|im_start|>user\nWhat is {limit}+5? {WORDS}<|im_end|>\n<|im_start|>assistant\n"
+        body = {"prompt": prompt, "temperature": 0, "max_tokens": limit}
+        first = server.http.post("/v1/completions", json=body).json()
+        body |= {"prompt": prompt + first["choices"][0]["text"] + "\n\n", "max_tokens": 3}
+        second = server.http.post("/v1/completions", json=body).json()
+        stopped = first["choices"][0]["finish_reason"] == "stop"
+        assert stopped == (limit == 100)
+        shown = first["usage"]["total_tokens"] - stopped
+        assert cached_of(second) == shown - 1
+
+
+def test_a_stop_string_and_the_limit_leave_a_prefix_that_fits(server: RealServer):
+    """PX-4, case 58: the next turn repeats what was shown, and gives what it gives elsewhere."""
+    for fields in ({"stop": ["ity"]}, {"max_tokens": 5}):
+        opening = say("user", f"Say it {json.dumps(fields)}: {WORDS}")
+        first = ask(server, [opening], enable_thinking=False, **{"max_tokens": 40, **fields})
+        reply = first["choices"][0]["message"]["content"]
+        follow = [opening, say("assistant", reply), say("user", "Go on.")]
+        second = ask(server, follow, enable_thinking=False)
+        # An answer without reasoning is shown to the model later without the empty block for it.
+        assert cached_of(second) >= first["usage"]["prompt_tokens"] - 12
+        again = ask(server, follow, enable_thinking=False)
+        assert again["choices"][0]["message"] == second["choices"][0]["message"]
+
+
+def test_choices_share_the_prompt(server: RealServer):
+    """PX-9: the second choice finds what the first left."""
+    before = read_counts(server)
+    answer = ask(server, [say("user", f"Two of them: {WORDS}")], n=2, enable_thinking=False)
+    assert len(answer["choices"]) == 2
+    after = read_counts(server)
+    prompt = answer["usage"]["prompt_tokens"]
+    assert after["cached_tokens"] - before["cached_tokens"] >= prompt - 10
