@@ -270,7 +270,6 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
         file: File = None,
         synthetic: Synthetic = None,
         served_config: ServedConfig = None,
-        max_directory_mib: Cap = 256,
         json_output: Json = False,
         **values: Any,
     ) -> None:
@@ -282,7 +281,6 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             synthetic=synthetic,
             config=served_config,
             given=values,
-            max_directory_bytes=max_directory_mib << 20,
         )
 
     def plan_command(
@@ -295,7 +293,6 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             ),
         ] = None,
         served_config: ServedConfig = None,
-        max_directory_mib: Cap = 256,
         json_output: Json = False,
         **values: Any,
     ) -> None:
@@ -308,7 +305,6 @@ def add_serve(app: typer.Typer, dispatch: Callable[..., None]) -> None:
             config=served_config,
             given=values,
             memory=memory,
-            max_directory_bytes=max_directory_mib << 20,
         )
 
     app.command("serve")(take_options(serve_command))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ninfer_formats.errors import UsageError
-from ninfer_tools.artifact_source import open_source
 from ninfer_tools.console import print_json
 from ninfer_tools.serve_session.byte_sizes import parse_size
 from ninfer_tools.serve_session.gathering import gather
@@ -23,7 +22,6 @@ def run(
     config: Path | None,
     given: Mapping[str, Any],
     memory: str | None,
-    max_directory_bytes: int,
     json_output: bool,
 ) -> int:
     """Print the plan; return 0, or 1 when it does not fit. StartProblems with a line for every
@@ -35,6 +33,7 @@ def run(
     from ninfer_tools.serve_session.memory_report import make_report
     from ninfer_tools.serve_session.memory_table import format_report, make_record
     from ninfer_tools.serve_session.place import Place, imagine_place
+    from ninfer_tools.serve_session.service_setup import open_called
     from ninfer_tools.serve_session.value_checks import check_values
 
     options, problems = called.options, ProblemList()
@@ -43,7 +42,7 @@ def run(
     with problems.collect():
         size = None if memory is None else parse_size(memory, "--memory")
         place = imagine_place(options.device, size)
-    artifact = open_source(called.file, called.synthetic, max_directory_bytes)
+    artifact = open_called(called)
     choice = choose_engine(artifact, options, place, problems)
     problems.raise_any()
     assert choice is not None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninfer_formats.errors import UsageError
-from ninfer_tools.artifact_source import open_source
 from ninfer_tools.console import print_json
 from ninfer_tools.serve_session.api_keys import gather_keys
 from ninfer_tools.serve_session.gathering import Called, gather
@@ -38,14 +37,13 @@ def run(
     synthetic: str | None,
     config: Path | None,
     given: Mapping[str, Any],
-    max_directory_bytes: int,
     json_output: bool,
 ) -> int:
     """Serve until a signal; return 0, or 1 when the engine has failed."""
     try:
         called = gather(file, synthetic, config, given)
         _require_packages()
-        return asyncio.run(_prepare(called, max_directory_bytes, json_output))
+        return asyncio.run(_prepare(called, json_output))
     except KeyboardInterrupt:  # before the server listens to signals itself
         print("ended before the model was loaded", file=sys.stderr)
         return 0
@@ -59,9 +57,7 @@ def _require_packages() -> None:
         )
 
 
-def _prepare(
-    called: Called, max_directory_bytes: int, json_output: bool
-) -> Coroutine[Any, Any, int]:
+def _prepare(called: Called, json_output: bool) -> Coroutine[Any, Any, int]:
     """Return a server whose port is taken and whose engine fits, with nothing loaded yet.
 
     StartProblems with a line for everything that is in the way.
@@ -74,14 +70,14 @@ def _prepare(
     keys: tuple[str, ...] = ()
     with problems.collect():
         keys = gather_keys(options)
-    found = _look_at_model(called, max_directory_bytes, problems)
+    found = _look_at_model(called, problems)
     problems.raise_any()
     assert sock is not None and found is not None
     from ninfer_tools.serve_session.lifetime import run_server
     from ninfer_tools.serve_session.service_setup import make_http_options, make_setup
 
     _show_start(options, found, len(keys), json_output)
-    setup = make_setup(called, found.report.config, max_directory_bytes)
+    setup = make_setup(called, found.report.config)
     http = make_http_options(options, keys)
     return run_server(setup, found.service, http, sock, options.drain_seconds)
 
@@ -96,9 +92,7 @@ class _Model:
     effective: dict[str, Any]
 
 
-def _look_at_model(
-    called: Called, max_directory_bytes: int, problems: ProblemList
-) -> _Model | None:
+def _look_at_model(called: Called, problems: ProblemList) -> _Model | None:
     """Return what is to be served, None with what is in the way in `problems`."""
     from ninfer_runtime.server.card import choose_name
     from ninfer_tools.serve_session.engine_checks import choose_engine
@@ -107,11 +101,12 @@ def _look_at_model(
         check_request_log,
         choose_sampling,
         make_service_options,
+        open_called,
     )
 
     options, service, choice = called.options, None, None
     with problems.collect():
-        artifact = open_source(called.file, called.synthetic, max_directory_bytes)
+        artifact = open_called(called)
         place = _find_place(options, problems)
         with problems.collect():
             choice = choose_engine(artifact, options, place, problems)

@@ -74,6 +74,7 @@ def make_config(options: ServeOptions, geometry: ModelGeometry, place: Place) ->
         cuda_graph=options.cuda_graph,
         requantize=parse_requantization(options.requantize),
         prefix_reuse=options.prefix_reuse,
+        snapshots=options.device_snapshots,
         host_cache_mib=options.host_cache_mib,
     )
 

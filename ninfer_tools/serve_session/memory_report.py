@@ -59,6 +59,8 @@ class MemoryReport:
 
     def _find_remedy(self) -> str:
         assert self.found is not None and self.contexts is not None
+        if self.needed <= (self.available or 0):
+            return f"{self.found.remedy}, or --headroom {(self.available or 0) - self.needed}"
         context, now = self.settings.max_context, self.settings.kv_kind
         kinds = [kind for kind, most in self.contexts.items() if most >= context and kind != now]
         # Unless another number of lanes is needed for that: types are compared with all lanes.

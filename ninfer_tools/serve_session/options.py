@@ -151,6 +151,7 @@ class ServeOptions:
         64, "Then that file is compressed and begun anew; 0: never.", "N"
     )
     request_log_keep: int = _say(4, "Compressed files that are kept.", "N")
+    max_directory_mib: int = _say(256, "Refuse artifacts with larger directories.", "N")
     log_level: str = _say("info", "debug, info, warning or error.", "LEVEL")
     drain_seconds: float = _say(
         5.0, "How long requests may go on when the server is told to end.", "S"

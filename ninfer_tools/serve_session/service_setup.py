@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-def make_setup(called: Called, config: EngineConfig, max_directory_bytes: int) -> EngineSetup:
+def open_called(called: Called) -> Artifact:
+    """Open the artifact that was asked for."""
+    return open_source(called.file, called.synthetic, called.options.max_directory_mib * _MIB)
+
+
+def make_setup(called: Called, config: EngineConfig) -> EngineSetup:
     """Return how the engine process gets its engine."""
     from ninfer_runtime.server.engine_process.entry import EngineSetup
 
-    opening = functools.partial(open_source, called.file, called.synthetic, max_directory_bytes)
-    return EngineSetup(opening, config)
+    return EngineSetup(functools.partial(open_called, called), config)
 
 
 def make_service_options(options: ServeOptions) -> ServiceOptions:

@@ -25,6 +25,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_request_mib": (1, _MOST),
     "request_log_max_mib": (0, _MOST),
     "request_log_keep": (0, 1000),
+    "max_directory_mib": (1, 65536),
     "drain_seconds": (0, 86400),
 }
 # Option -> field of the sampling parameters.

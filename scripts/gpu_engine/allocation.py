@@ -29,7 +29,7 @@ def check_allocation(bench: Bench) -> Iterator[Row]:
             for captured in (True, False):
                 engine = bench.start(
                     bench.shelf.take(model), lanes=8, max_context=CONTEXT, cuda_graph=captured,
-                    prefill_chunk=1024, **options,
+                    prefill_chunk=1024, prefix_reuse=captured, host_cache_mib=64, **options,
                 )  # fmt: skip
                 before = held(bench)
                 mixed = [run_mix(bench, engine, salt) for salt in range(2)]

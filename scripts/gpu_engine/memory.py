@@ -26,7 +26,7 @@ SYNTHETIC = {
     "35b": "qwen3.6-35b-a3b:nvfp4:components=text+mtp+vision",
 }
 _OPTIONS: tuple[dict[str, Any], ...] = (
-    {}, {"lanes": 8, "speculator": "mtp", "draft_tokens": 3},
+    {}, {"lanes": 8, "speculator": "mtp", "draft_tokens": 3, "prefix_reuse": True},
 )  # fmt: skip
 # The sum of all uses may be this far above what is taken (MEM-1).
 SHARE, LEAST = 0.02, 64 << 20
@@ -142,7 +142,7 @@ def measure_uses(engine: Engine) -> dict[str, int]:
     uses = {
         "weights of text": bytes_of(model.text),
         "key/value pages": bytes_of([state.decoder.kv, state.mtp]),
-        "recurrent state": bytes_of(recurrent) - records,
+        "recurrent state": bytes_of([recurrent, state.snapshots]) - records,
         "replay records": records,
         "lanes": bytes_of(engine.table),
     }

@@ -12,6 +12,7 @@ from gpu_engine.bench import Bench
 from gpu_engine.media import check_media
 from gpu_engine.memory import check_large_memory, check_memory
 from gpu_engine.prefill import check_continuations, check_decoding, check_prefill
+from gpu_engine.prefixes import check_large_prefixes, check_prefixes
 from gpu_engine.profiles import check_profiles
 from gpu_engine.rounds import check_capture, check_drafts, check_lanes
 from gpu_engine.rows import Row
@@ -33,6 +34,8 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "poison": check_poison,
     "media": check_media,
     "profiles": check_profiles,
+    "prefixes": check_prefixes,
+    "large-prefixes": check_large_prefixes,
     "allocation": check_allocation,
     "shortage": check_shortage,
 }

@@ -50,7 +50,8 @@ class Browser:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        os.close(self._write)  # the browser ends with its pipe
+        self.call("Browser.close")
+        os.close(self._write)
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from builders.live_memory import META, LiveMemory, load_meta, replay, use_meta
 from ninfer_formats.inventories.family import family_geometry
 from ninfer_kernels.sampling import SamplingParameters
 from ninfer_kernels.speculation import Drafts, reference
+from ninfer_runtime.engine.prefill import Place, run_chunk, text_positions
+from ninfer_runtime.engine.request import Request
 from ninfer_runtime.engine.reservation import count_segments
+from ninfer_runtime.engine.round import RoundKind, run_round
+from ninfer_runtime.models.qwen3_5.patch_grid import PatchGrid
+from ninfer_runtime.models.qwen3_5.vision import run_vision
 from ninfer_runtime.weights.budget import Shape, graph_pool, make_budget
 from ninfer_runtime.weights.device_costs import MEASURED
 from ninfer_runtime.weights.workspace import count_draw, count_vision
+from ninfer_tools.synthetic.artifact import open_synthetic
 
 MIB = 1 << 20
 DENSE = family_geometry("qwen3.8-27b")
-
-
-class Peak(TorchDispatchMode):
-    """Counts the most bytes that tensors made inside hold at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: dict[int, int] = {}
-        self.most = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), options=None) -> Any:
-        results = function(*arguments, **(options or {}))
-        for tensor in tree_leaves(results):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage._cdata not in self.held:
-                    self.held[storage._cdata] = storage.nbytes()
-                    weakref.finalize(storage, self.held.pop, storage._cdata, None)
-        self.most = max(self.most, sum(self.held.values()))
-        return results
 
 
 @pytest.mark.parametrize(("lanes", "width"), [(1, 1), (1, 4), (3, 2), (2, 8), (1, 16)])
@@ -53,10 +36,10 @@ def test_a_draw_from_the_whole_vocabulary_holds_what_was_counted(lanes, width):
     drafts = Drafts(some.int().squeeze(2), some.int(), some)
     logits = torch.randn(lanes, width, text.vocab_size)
     columns = torch.full((lanes,), width, dtype=torch.int32)
-    with Peak() as peak:
+    with LiveMemory() as memory:
         reference.judge_wide(logits, drafts, parameters, ones.int(), columns)
     counted = count_draw(text, lanes, width)
-    assert 0.8 * counted <= peak.most <= counted + 4096
+    assert 0.8 * counted <= memory.peak <= counted + 4096
 
 
 @pytest.mark.parametrize(
@@ -98,8 +81,8 @@ def test_a_tower_of_narrow_layers_is_as_large_as_its_input():
     """MEM-6: 65,536 patches of 1,536 values, a layer of 144 and its sums in float32."""
     assert DENSE.vision is not None
     narrow = replace(DENSE.vision, hidden_size=144, intermediate_size=192)
-    assert count_vision(narrow, 2, 65536) == 65536 * (2 * 1536 + 6 * 144 + 64)
-    assert count_vision(DENSE.vision, 2, 65536) == 65536 * (16 * 1152 + 64)
+    assert count_vision(narrow, 256, 2, 65536) == 65536 * (2 * 1536 + 6 * 144 + 64) + 2 * 1536 * 144
+    assert count_vision(DENSE.vision, 5120, 2, 65536) == 65536 * (16 * 1152 + 64)
 
 
 def test_libraries_have_a_workspace_for_each_stream():
@@ -109,3 +92,91 @@ def test_libraries_have_a_workspace_for_each_stream():
     other = make_budget(DENSE, replace(shape, cuda_graph=False), {}).libraries
     assert other == MEASURED.libraries + MEASURED.products == captured - MEASURED.products
     assert make_budget(DENSE, replace(shape, decoded=True), {}).libraries == 0
+
+
+MODELS = {
+    "27b": "qwen3.8-27b:nvfp4",
+    "35b": "qwen3.6-35b-a3b:nvfp4",
+}
+OPTIONS = {
+    "plain": {"prefill_chunk": 1024},
+    "few": {"prefill_chunk": 100, "lanes": 2, "dtype": "fp32"},
+    "mtp": {"prefill_chunk": 4096, "lanes": 8, "speculator": "mtp", "draft_tokens": 3},
+    "long": {"prefill_chunk": 300, "lanes": 2, "speculator": "mtp", "draft_tokens": 15},
+}
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    """The number of layers makes no difference to what a pass holds."""
+    return {
+        name: open_synthetic(f"{spec}:layers=4:components=text+mtp+vision")
+        for name, spec in MODELS.items()
+    }
+
+
+@pytest.fixture
+def load(synthetic, monkeypatch):
+    use_meta(monkeypatch)
+
+    def open_model(model, **options):
+        capacity = 8192 * options.get("lanes", 1)
+        options = {"max_context": 8192, "kv_capacity": capacity, "dtype": "bf16", **options}
+        return load_meta(synthetic[model], 65536, **options)
+
+    return open_model
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("model", MODELS)
+def test_passes_of_real_models_hold_no_more_than_was_counted(load, model, options):
+    """MEM-6: prefill, and rounds of every kind, with everything around the kernels."""
+    found = load(model, **OPTIONS[options])
+    chunk, shape = OPTIONS[options]["prefill_chunk"], replace(found.shape, vision=False)
+    space = make_budget(found.geometry, shape, {}).workspace - MEASURED.margin
+    pages = torch.zeros(1, 128, dtype=torch.int32, device=META)
+    request, positions = Request((0,) * (chunk + 1), 1), text_positions(chunk + 1)
+    with LiveMemory() as prefill:
+        run_chunk(found.model, found.state, request, positions, Place(0, pages), 0, chunk)
+    with LiveMemory() as rounds:
+        emissions = [
+            run_round(found.model, found.state, found.table, RoundKind(wide, edited, edited))
+            for wide in (True, False)
+            for edited in (True, False)
+        ]
+    assert len(emissions) == 4
+    assert max(prefill.peak, rounds.peak) <= space
+    # And not far less: memory that nothing uses could hold a longer context.
+    assert max(prefill.peak, rounds.peak) >= 0.4 * space
+
+
+@pytest.mark.parametrize("options", ["plain", "mtp", "long"])
+@pytest.mark.parametrize("model", ["27b", "35b"])
+def test_captures_take_no_segment_beside_the_pool(load, model, options):
+    """MEM-7, MEM-19: the largest rounds first; what they gave is kept."""
+    found = load(model, **OPTIONS[options])
+    pool = graph_pool(found.geometry, found.shape)
+    kept = []
+    with LiveMemory() as memory:
+        for lanes in sorted({1, 2, found.shape.lanes}, reverse=True):
+            for wide in (True, False):
+                kind = RoundKind(wide, wide, wide)
+                table = found.table.first(lanes)
+                kept.append(run_round(found.model, found.state, table, kind))
+    assert replay(memory.changes, pool.large, pool.small) == (1, pool.small // (2 * MIB))
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"), [("27b", (256, 256)), ("27b", (128, 128)), ("35b", (128, 128))]
+)
+def test_a_large_picture_holds_what_was_counted(load, model, grid):
+    """MEM-6: at 65,536 patches of the 27B tower a GPU held 1,208,484,352 bytes."""
+    found = load(model)
+    tower, size = found.model.vision, grid[0] * grid[1]
+    patches = torch.zeros(size, tower.geometry.patch_values, device=META)
+    with LiveMemory() as memory:
+        run_vision(tower, patches, [PatchGrid(1, *grid)])
+    counted = count_vision(found.geometry.vision, found.geometry.text.hidden_size, 2, size)
+    assert 0.97 * counted <= memory.peak <= counted
+    if size == 65536:
+        assert abs(memory.peak - 1_208_484_352) < MIB

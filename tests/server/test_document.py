@@ -12,7 +12,10 @@ from ninfer_runtime.server.app import create_app
 
 APP = create_app(FakeService())
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
-POSTS = ["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"]
+POSTS = [
+    "/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template",
+    "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens",
+]  # fmt: skip
 
 
 @SCHEMA.parametrize()

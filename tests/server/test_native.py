@@ -83,3 +83,6 @@ def test_what_is_not_there_is_said_in_the_apis_shape(http: httpx.Client):
     answer = http.get("/v1/chat/completions")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"
+    # Several routes of one path.
+    assert http.post("/v1/responses/resp_1", json={}).headers["allow"] == "DELETE, GET"
+    assert http.head("/health").status_code == 200

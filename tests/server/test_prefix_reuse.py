@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 
-from builders.real_server import RealServer
+import ninfer_tools.synthetic
+from builders.live_services import LiveService, chat
+from builders.real_server import RealServer, wait_for
+from ninfer_runtime.server.service_options import ServiceOptions
 from tests.server.test_real_server import TOOL, WEATHER
 
 WORDS = "the weather of a city and the sum of two numbers are what people ask for most often"
@@ -38,8 +43,8 @@ def count_tokens(server: RealServer, messages) -> int:
     return len(server.http.post("/tokenize", json={"content": prompt}).json()["tokens"])
 
 
-def test_turns_side_requests_and_other_conversations_hit(server: RealServer):
-    """PX-2, PX-10, cases 43 and 70: what the usage says, and what /metrics counts."""
+def test_case_43_and_70_turns_side_requests_and_other_conversations_hit(server: RealServer):
+    """PX-2, PX-10: what the usage says, and what /metrics counts."""
     before = read_counts(server)
     system = say("system", f"1. {WORDS}. " * 6)
     conversation = [system, say("user", f"What is 2+2? {WORDS}")]
@@ -52,9 +57,8 @@ def test_turns_side_requests_and_other_conversations_hit(server: RealServer):
         assert side["usage"]["prompt_tokens"] < 120
         previous, first = first, ask(server, conversation, enable_thinking=False)
         assert cached_of(first) >= 0.95 * previous["usage"]["prompt_tokens"]
-    shared = count_tokens(server, [system, say("user", "")]) - count_tokens(
-        server, [say("user", "")]
-    )
+    empty = say("user", "")
+    shared = count_tokens(server, [system, empty]) - count_tokens(server, [empty])
     for number in range(3):
         other = [system, say("user", f"{number}0 words please")]
         assert cached_of(ask(server, other, enable_thinking=False)) >= 0.9 * shared
@@ -64,8 +68,8 @@ def test_turns_side_requests_and_other_conversations_hit(server: RealServer):
     assert after["snapshots"] > before["snapshots"]
 
 
-def test_a_tool_loop_keeps_hitting(server: RealServer):
-    """PX-4, case 43: without a new user turn, the restore point moves with the prompt."""
+def test_case_43_a_tool_loop_keeps_hitting(server: RealServer):
+    """PX-4: without a new user turn, the restore point moves with the prompt."""
     messages, before = list(WEATHER), 0
     for _ in range(5):
         answer = ask(server, messages, max_tokens=100, tools=[TOOL])
@@ -77,8 +81,8 @@ def test_a_tool_loop_keeps_hitting(server: RealServer):
             messages += [{"role": "tool", "tool_call_id": call["id"], "content": "18 C"}]
 
 
-def test_a_prompt_that_repeats_the_answer_goes_on_from_its_end(server: RealServer):
-    """PX-4, cases 22 and 58: exactly the tokens that were shown, cut by the limit or stopped."""
+def test_case_58_a_prompt_that_repeats_the_answer_goes_on_from_its_end(server: RealServer):
+    """PX-4: exactly the tokens that were shown, cut by the limit or stopped."""
     for limit in (3, 100):
         prompt = f"<|im_start|>user\nWhat is {limit}+5? {WORDS}<|im_end|>\n<|im_start|>assistant\n"
         body = {"prompt": prompt, "temperature": 0, "max_tokens": limit}
@@ -91,8 +95,8 @@ def test_a_prompt_that_repeats_the_answer_goes_on_from_its_end(server: RealServe
         assert cached_of(second) == shown - 1
 
 
-def test_a_stop_string_and_the_limit_leave_a_prefix_that_fits(server: RealServer):
-    """PX-4, case 58: the next turn repeats what was shown, and gives what it gives elsewhere."""
+def test_case_58_a_stop_string_and_the_limit_leave_a_prefix_that_fits(server: RealServer):
+    """PX-4: the next turn repeats what was shown, and gives what it gives elsewhere."""
     for fields in ({"stop": ["ity"]}, {"max_tokens": 5}):
         opening = say("user", f"Say it {json.dumps(fields)}: {WORDS}")
         first = ask(server, [opening], enable_thinking=False, **{"max_tokens": 40, **fields})
@@ -113,3 +117,55 @@ def test_choices_share_the_prompt(server: RealServer):
     after = read_counts(server)
     prompt = answer["usage"]["prompt_tokens"]
     assert after["cached_tokens"] - before["cached_tokens"] >= prompt - 10
+
+
+def test_case_72_the_log_says_where_a_prompt_differs(server: RealServer):
+    """PX-7: the key order of a tool's schema, then a time in the system prompt."""
+    tool = {"type": "function", "function": {**TOOL["function"], "description": f"New: {WORDS}"}}
+    turned = {"type": "function", "function": dict(reversed(tool["function"].items()))}
+    system = [say("system", f"It is 10:41. {WORDS}"), say("user", "What is 2+2?")]
+    later = [say("system", f"It is 10:42. {WORDS}"), say("user", "What is 2+2?")]
+    for first, second, fields in (
+        (WEATHER, WEATHER, ({"tools": [tool]}, {"tools": [turned]})),
+        (system, later, ({}, {})),
+    ):
+        ask(server, first, **fields[0])
+        size = server.log.stat().st_size
+        answer = ask(server, second, **fields[1])
+        ids = [
+            server.http.post("/tokenize", json={"content": render(server, m, f)}).json()["tokens"]
+            for m, f in ((first, fields[0]), (second, fields[1]))
+        ]
+        place = next(i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b)
+        line = f"cached {cached_of(answer)} (none), differs at {place}"
+        assert wait_for(lambda size=size, line=line: line in server.log.read_text()[size:])
+        assert cached_of(answer) == 0
+
+
+def render(server: RealServer, messages, fields) -> str:
+    body = {"messages": messages, **fields}
+    return server.http.post("/apply-template", json=body).json()["prompt"]
+
+
+def test_case_22_preserved_reasoning_makes_the_next_prompt_begin_with_the_answer(demo_file):
+    """PX-4: turn 2 begins with exactly the prompt of turn 1 and what was generated."""
+    folder = Path(ninfer_tools.synthetic.__file__).parent
+    options = ServiceOptions(
+        template_source=(folder / "chat_template.jinja").read_text(),
+        template={"preserve_thinking": True},
+    )
+    live = LiveService(demo_file, options, prefix_reuse=True, host_cache_mib=64)
+    live.wait_until("ready")
+    first = chat(f"What is 7+5? {WORDS}")
+    (told,) = live.run(live.ask(first))
+    assert told.reasoning and told.content and told.finished.reason == "stop"
+    reply = {
+        "role": "assistant", "content": told.content, "reasoning_content": told.reasoning,
+    }  # fmt: skip
+    follow = chat()
+    messages = (*first.messages, reply, {"role": "user", "content": "Thanks. And 1+1?"})
+    (next_,) = live.run(live.ask(replace(follow, messages=messages)))
+    usage = told.finished.usage
+    # The stop token is the one that the snapshot leaves to the next prompt, and one to compute.
+    assert next_.finished.usage.cached == usage.prompt + usage.completion - 2
+    live.close()

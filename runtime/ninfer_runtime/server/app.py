@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ninfer_runtime.server import chat, completions, docs_page, metrics, native
 from ninfer_runtime.server.anthropic import routes as anthropic
@@ -44,6 +45,7 @@ def create_app(
     parts = (chat, completions, routes, kept_routes, anthropic, native, metrics, docs_page, page)
     for part in parts:
         app.include_router(part.router)
+    app.state.routes = [route for part in parts for route in part.router.routes]
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     _serve_document(app)
@@ -93,7 +95,17 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     refusal = ApiError(error.status_code, message, record.error)
     response = error_response(refusal, record.path, record.id)
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["allow"] = ", ".join(_list_methods(request))
     return response
+
+
+def _list_methods(request: Request) -> list[str]:
+    """Return the methods of a path; a path may have several routes, each with its own."""
+    routes = request.app.state.routes
+    found = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+    same = [route for route in found if route.path == found[0].path]
+    return sorted({method for route in same for method in route.methods})
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:

@@ -119,6 +119,9 @@ async def guard_events(
             _log.exception("request %s failed while it was streamed", record.id)
             failure = internal_error()
         record.error = failure.code or "error"
+        if write is not None:
+            yield write(failure)
+            return
         name = "error" if speaks_anthropic(record.path) else None
         yield write_event(error_body(failure, record.path, record.id), name)
 

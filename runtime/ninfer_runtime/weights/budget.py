@@ -299,7 +299,9 @@ def _count_workspace(geometry: ModelGeometry, shape: Shape, costs: DeviceCosts) 
     chunk = min(shape.prefill_chunk, shape.max_context)
     passes = [_count_pass(text, shape, chunk), _count_round(text, shape)]
     if shape.vision and geometry.vision is not None:
-        passes.append(count_vision(geometry.vision, shape.value_bytes, shape.patches))
+        passes.append(
+            count_vision(geometry.vision, text.hidden_size, shape.value_bytes, shape.patches)
+        )
     return max(passes) + costs.margin
 
 

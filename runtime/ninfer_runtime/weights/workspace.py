@@ -73,21 +73,23 @@ def count_decoded(text: TextGeometry, value_bytes: int, rows: int, with_head: bo
     return min(DECODE_BUFFER, value_bytes * hidden * outputs)
 
 
-def count_vision(vision: VisionGeometry, value_bytes: int, patches: int) -> int:
+def count_vision(vision: VisionGeometry, outputs: int, value_bytes: int, patches: int) -> int:
     """Return the bytes the tower holds at once for `patches` patches: of its input, of attention,
-    of a feed-forward and of the merger whichever is most.
+    of a feed-forward and of the merger whichever is most. Its rows have `outputs` values.
 
-    A product with a bias holds its sums in float32 beside its result.
+    A product with a bias holds its sums in float32 beside its result, and its decoded matrix.
     """
-    e, hidden = value_bytes, vision.hidden_size
-    rows = min(max(patches, VISION_PATCHES), VISION_ROWS)
+    e, hidden, inner = value_bytes, vision.hidden_size, vision.intermediate_size
     patches = max(patches, VISION_PATCHES)
+    rows, pixels, merged = min(patches, VISION_ROWS), vision.patch_values, vision.merged_size
     stages = (
-        # Pixels, their projection and its sums; the interpolated positions take less.
-        patches * max(e * vision.patch_values + (e + 4) * hidden, (12 + e) * hidden),
+        # Pixels, their projection and its sums; or the interpolated positions.
+        patches * (e * pixels + (e + 4) * hidden) + e * pixels * hidden,
+        patches * (12 + e) * hidden,
         # The stream, query, key and value, two of them rotated, one laid out anew, the result.
         patches * 8 * e * hidden,
-        patches * e * hidden + rows * (2 * e + 4) * (hidden + vision.intermediate_size),
-        patches * (4 * e + 4) * hidden,
+        patches * 2 * e * hidden + rows * ((e + 4) * inner + e * hidden) + e * hidden * inner,
+        patches * (4 * e + 4) * hidden + e * merged * merged,
+        patches * (4 * e * hidden + (e + 4) * outputs // 4) + e * merged * outputs,
     )
     return max(stages) + patches * _PATCH_PLACES

@@ -8,7 +8,7 @@ import torch
 from ninfer_runtime.errors import RequestError
 from ninfer_runtime.frontend.control_tokens import Segment
 from ninfer_runtime.frontend.media import Medium
-from ninfer_runtime.frontend.prompt import build_prompt
+from ninfer_runtime.frontend.prompt import build_prompt, extend_prompt
 from ninfer_runtime.models.qwen3_5.patch_grid import PatchGrid
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -26,6 +26,18 @@ def video(*seconds: float) -> Medium:
 
 def build(tokenizer, text: str, *media: Medium):
     return build_prompt(tokenizer, [Segment(text, False)], media, 2)
+
+
+def test_a_prompt_with_text_behind_it_is_the_prompt_of_both(tokenizer):
+    for media in ((), (image(4, 6),)):
+        begin, more = f"a{IMAGE if media else ''}b\n", "so be it"
+        extended = extend_prompt(build(tokenizer, begin, *media), tokenizer.encode(more))
+        whole = build(tokenizer, begin + more, *media)
+        assert extended.ids == whole.ids
+        assert (extended.positions is None) == (whole.positions is None)
+        if extended.positions is not None and whole.positions is not None:
+            assert extended.positions.tolist() == whole.positions.tolist()
+            assert extended.positions.dtype == whole.positions.dtype
 
 
 def test_an_image_has_a_token_for_every_merged_patch(tokenizer):

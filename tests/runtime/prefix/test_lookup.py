@@ -15,8 +15,8 @@ from ninfer_runtime.prefix.taps import leave_medium, plan_taps
 from tests.runtime.test_media import CASES, make_case, see, text_after
 
 
-def test_a_system_prompt_hits_from_the_second_question_on(artifact):
-    """PX-2, case 70: 480 tokens, then other questions of 20."""
+def test_case_70_a_system_prompt_hits_from_the_second_question_on(artifact):
+    """PX-2: 480 tokens, then other questions of 20."""
     engine = make_reusing(artifact("shallow"), max_context=1024)
     system = random_prompt(480, seed=1)
     reuses = [
@@ -28,8 +28,8 @@ def test_a_system_prompt_hits_from_the_second_question_on(artifact):
 
 
 @pytest.mark.parametrize("length", [480, 900])
-def test_an_unmarked_prefix_hits_from_the_second_request_on(artifact, length):
-    """PX-2, case 70: nothing says where the prompts part. From the third on all of it is there."""
+def test_case_70_an_unmarked_prefix_hits_from_the_second_request_on(artifact, length):
+    """PX-2: nothing says where the prompts part. From the third on all of it is there."""
     engine = make_reusing(artifact("shallow"), max_context=1024)
     prefix = random_prompt(length, seed=1)
     reuses = [
@@ -51,8 +51,8 @@ def test_a_short_unmarked_prefix_hits_from_the_third_request_on(artifact):
     assert [r.diverged for r in reuses] == [None, 50, 50, 50]
 
 
-def test_a_miss_names_the_first_position_that_differs(artifact):
-    """PX-7, case 72: a changed key order, then a timestamp; the best candidate counts."""
+def test_case_72_a_miss_names_the_first_position_that_differs(artifact):
+    """PX-7: a changed key order, then a timestamp; the best candidate counts."""
     engine = make_reusing(artifact("dense"))
     prompt = list(random_prompt(200, seed=1))
     ask(engine, Request(tuple(prompt), 4, boundaries=(150, 195)))

@@ -101,8 +101,8 @@ def test_at_least_one_token_is_computed(artifact):
 
 @pytest.mark.parametrize("look_ahead", [False, True])
 @pytest.mark.parametrize("options", [{}, MTP], ids=["plain", "mtp"])
-def test_cancelled_and_taken_back_answers_leave_exactly_their_tokens(artifact, options, look_ahead):
-    """PX-4, case 58: a round under way and tokens behind the stop are in no snapshot."""
+def test_case_58_cut_answers_leave_exactly_their_tokens(artifact, options, look_ahead):
+    """PX-4: a round under way and tokens behind the stop are in no snapshot."""
     alone = make_engine(artifact("dense"), **options)
     options = {**options, "look_ahead": look_ahead}
     prompt = random_prompt(70, seed=9)
@@ -205,11 +205,11 @@ def test_random_conversations_on_few_pages_give_what_they_give_alone(artifact, s
     alone = make_engine(artifact("dense"), **options)
     texts = [random_prompt(draw(1, 150), seed=100 + n) for n in range(4)]
     live, answers = {}, {}
-    for _ in range(28):
+    for _ in range(20):
         text = texts[draw(0, len(texts))]
         whole = text[: draw(1, 2 * len(text) + 1)]
         prompt = (*whole, *random_prompt(draw(0, 40), seed=draw(0, 9)))[:400]
-        request = Request(prompt, draw(1, 60), boundaries=(len(prompt) // 2 + 1,), logprobs=2)
+        request = Request(prompt, draw(1, 60), boundaries=(len(prompt) // 2 + 1,), logprobs=0)
         live[engine.add(request)] = request
         for _ in range(draw(1, 12)):
             collect(answers, engine.step())
@@ -221,7 +221,7 @@ def test_random_conversations_on_few_pages_give_what_they_give_alone(artifact, s
         texts += [(*live[n].prompt, *answers[n].tokens)[:400] for n in done[-1:]]
     while engine.busy:
         collect(answers, engine.step())
-    assert engine.prefixes.gauges["cached_tokens"] > 300
+    assert engine.prefixes.gauges["cached_tokens"] > 200
     for number, request in live.items():
         check_equal(answers[number], answer(alone, request))
     require_all_free(engine)

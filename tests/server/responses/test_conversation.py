@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from builders.fake_service import FakeService
+from builders.fake_service import FakeCard, FakeService
 from ninfer_runtime.server.api_error import ApiError
 from ninfer_runtime.server.sealed_text import seal, unseal
 
@@ -145,3 +145,13 @@ def test_every_place_of_the_one_form_has_the_clients_name(http, fake, within, pl
     for path in (PATH, f"{PATH}/input_tokens"):
         error = http.post(path, json=body).json()["error"]
         assert (error["param"], error["message"]) == (place, f"{place}: bad")
+
+
+def test_images_without_vision_are_refused_with_the_flag(http, fake):
+    """Case 78."""
+    fake.card = FakeCard(vision=False)
+    part = {"type": "input_image", "image_url": PICTURE}
+    answer = http.post(PATH, json={"input": [CALL, {**RESULT, "output": [part]}]})
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("vision_disabled", "input[1].output[0]")
+    assert "--vision" in error["message"]

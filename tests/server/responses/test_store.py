@@ -82,6 +82,16 @@ def test_an_item_that_stands_twice_in_one_conversation_is_let_go_once():
     assert store.bytes == 0
 
 
+def test_an_id_that_was_given_twice_is_the_later_item():
+    store = ResponseStore(100, 1 << 20)
+    first, second = {"id": "msg_0", "text": "a"}, {"id": "msg_0", "text": "b"}
+    keep(store, "a", first)
+    keep(store, "b", second)
+    assert store.find_item("msg_0") is second
+    store.delete("a")
+    assert store.find_item("msg_0") is second
+
+
 def test_text_of_any_depth_is_measured():
     assert measure({"a": [{"b": "x" * 5000}]}) > 5000
     assert measure([0] * 100) >= 6400

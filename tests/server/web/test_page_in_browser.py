@@ -72,7 +72,7 @@ def test_the_policy_keeps_a_script_from_running_even_as_markup(open_page):
     tab = open_page()
     tab.value(
         "document.body.insertAdjacentHTML('beforeend', "
-        "'<img src=\"data:,\" onerror=\"document.title=1\">') || 1"
+        '\'<img src="data:," onerror="document.title=1">\') || 1'
     )
     tab.value("new Promise((resolve) => setTimeout(resolve, 100))")
     assert tab.value("document.title") == "demo - NInfer"
@@ -235,14 +235,18 @@ def test_a_new_chat_forgets_the_old_one_and_cancels_it(fake, open_page):
 
 def test_settings_go_into_the_request(fake, open_page):
     tab = open_page()
-    for id, value in {"thinking": "off", "temperature": "0", "max-tokens": "5"}.items():
+    efforts = tab.value("[...document.getElementById('effort').options].map((o) => o.value)")
+    assert efforts == ["", *fake.card.efforts]
+    settings = {"thinking": "on", "effort": "low", "temperature": "0", "max-tokens": "5"}
+    for id, value in settings.items():
         tab.value(f"document.getElementById('{id}').value = '{value}'")
     tab.value("document.getElementById('system').value = 'Be short.'")
     ask(tab)
     answered(tab)
     request = fake.seen[-1]
     assert [m["role"] for m in request.messages] == ["system", "user"]
-    assert (request.thinking.enabled, request.answer.max_tokens) == (False, 5)
+    assert (request.thinking.enabled, request.thinking.effort) == (True, "low")
+    assert request.answer.max_tokens == 5
     assert request.answer.sampling.temperature == 0
 
 
@@ -279,7 +283,7 @@ def test_the_page_fits_its_window(fake, open_page, width):
     assert tab.value(bottom) <= 640
     # The end of the answer is in sight.
     assert tab.value(
-        "(({scrollTop, scrollHeight, clientHeight}) => scrollHeight - scrollTop - clientHeight < 80)"
+        "((e) => e.scrollHeight - e.scrollTop - e.clientHeight < 80)"
         "(document.getElementById('transcript'))"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +33,7 @@ def test_events_do_not_depend_on_where_the_stream_is_cut(evaluate, texts, cuts):
     # Only halves of pairs cannot be handed over as JSON; a text decoder never gives them.
     stream = "".join(f"data: {data}\n\n: keep-alive\n\n" for data in wanted)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    pieces = [stream[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
     assert evaluate(READ, pieces=pieces) == wanted
 
 

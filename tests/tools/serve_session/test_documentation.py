@@ -24,7 +24,7 @@ GUIDE = (ROOT / "docs" / "serving.md").read_text()
 DEPLOY = ROOT / "deploy"
 _ROW = re.compile(r"^\| (`--.*?) \| (.*?) \| .+ \|$", re.MULTILINE)
 # Of the command itself, beside the table of options.
-_OWN = {"served-config", "max-directory-mib"}
+_OWN = {"served-config"}
 
 
 def test_the_guide_has_every_option_with_its_default():

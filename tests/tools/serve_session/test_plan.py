@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ninfer_tools.cli import app
+from ninfer_tools.serve_session import service_setup
 
 MODEL = "qwen3.8-27b:nvfp4:layers=4"
 GIB, MIB = 1 << 30, 1 << 20
@@ -23,6 +26,14 @@ def plan(*arguments: object, code: int = 0) -> dict[str, Any]:
     found = CliRunner().invoke(app, ["plan", "--synthetic", MODEL, "--json", *map(str, arguments)])
     assert found.exit_code == code, found.output
     return json.loads(found.stdout)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def opened_once() -> Iterator[None]:
+    """Made-up artifacts take a second to open, and are never changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_setup, "open_source", functools.cache(service_setup.open_source))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +118,13 @@ def test_what_does_not_fit_ends_with_both_numbers_and_what_would(scarce: int):
     named = re.search(r"--kv-dtype (\w+)", line)
     assert named is not None
     assert plan(*memory, context, "--kv-dtype", named[1])["fits"]
+
+
+def test_headroom_that_is_too_large_is_named(scarce: int):
+    arguments = ["--memory", str(scarce), "--max-context", "64", "--headroom"]
+    record = plan(*arguments, "500MiB", code=1)
+    assert record["remedy"].endswith(f"--headroom {400 * MIB}")
+    assert plan(*arguments, 400 * MIB)["fits"]
 
 
 def test_images_have_a_row_and_the_sum_stays():

@@ -110,7 +110,7 @@ class AnthropicTalk:
                 return None
             content = "".join(part["text"] for part in content)
         self.messages.pop()
-        return content
+        return content or None
 
 
 def _convert(block: Block) -> dict[str, Any]:

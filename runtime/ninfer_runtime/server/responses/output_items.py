@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -152,8 +153,19 @@ class CallItem(_Growing):
             yield self._event("function_call_arguments.delta", delta=piece.arguments)
 
     def close(self, status: str) -> Iterator[Event]:
+        """End the call. One that is whole is complete, even if nothing could follow it."""
         self.item["arguments"] = self.text
+        if status == INCOMPLETE and _is_json(self.text):
+            status = COMPLETED
         yield self._event(
             "function_call_arguments.done", name=self.item["name"], arguments=self.text
         )
         yield self._done(status)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

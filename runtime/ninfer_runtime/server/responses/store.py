@@ -40,6 +40,7 @@ class ResponseStore:
         self._records, self._limit = records, limit
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
         self._holders: dict[int, list[int]] = {}  # by identity of an item: holders, bytes
+        self._items: dict[str, Item] = {}  # by id, which clients may have given twice
         self._bytes = 0
 
     @property
@@ -62,12 +63,8 @@ class ResponseStore:
         return found
 
     def find_item(self, id: str) -> Item | None:
-        """Return an item of any response by its id."""
-        for kept in reversed(self._kept.values()):
-            for item in reversed(kept.items):
-                if item.get("id") == id:
-                    return item
-        return None
+        """Return an item of any response by its id, None when there is none."""
+        return self._items.get(id)
 
     def keep(self, kept: KeptResponse) -> None:
         """Keep a response, as long as there is room."""
@@ -76,6 +73,7 @@ class ResponseStore:
             holders = self._holders.setdefault(id(item), [0, measure(item)])
             self._bytes += holders[1] if holders[0] == 0 else 0
             holders[0] += 1
+            self._items[item["id"]] = item
         self._bytes += self._own_bytes(kept)
         while self._kept and (len(self._kept) > self._records or self._bytes > self._limit):
             self._forget(self._kept.popitem(last=False)[1])
@@ -93,6 +91,8 @@ class ResponseStore:
             if holders[0] == 0:
                 self._bytes -= holders[1]
                 del self._holders[id(item)]
+                if self._items.get(item["id"]) is item:
+                    del self._items[item["id"]]
 
     def _own_bytes(self, kept: KeptResponse) -> int:
         """Return the bytes of what a response does not share."""

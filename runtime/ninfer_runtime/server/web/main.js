@@ -2,7 +2,7 @@ import { Answer } from "./answer.js";
 import { find } from "./elements.js";
 import { Pictures } from "./pictures.js";
 import { RefusedError, Server } from "./server.js";
-import { readSettings, readSystem } from "./settings.js";
+import { offerEfforts, readSettings, readSystem } from "./settings.js";
 import { Status } from "./status.js";
 import { AnswerView, clearTranscript, showQuestion, showResults } from "./transcript.js";
 
@@ -85,7 +85,7 @@ async function goOn(added, undo) {
   if (answer.empty && (failure || stopped)) undo();
   const calls = answer.finish === "tool_calls" ? answer.wholeCalls() : [];
   if (calls.length) resultForm = shown.askResults(calls, sendResults);
-  else find("question").focus();
+  else if (find("key-form").hidden) find("question").focus();
   status.look();
 }
 
@@ -116,11 +116,13 @@ function showModel(properties) {
   find("model").textContent = properties.model_alias;
   document.title = `${properties.model_alias} - NInfer`;
   pictures.allow(properties.modalities.vision);
+  offerEfforts(properties.reasoning_efforts);
 }
 
 function askKey() {
   if (!find("key-form").hidden) return;
   find("key-form").hidden = false;
+  find("links").hidden = true; // a link carries no key
   find("key-refused").textContent = server.hasKey ? "The server does not know this key." : "";
   find("key").focus();
 }

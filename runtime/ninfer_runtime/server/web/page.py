@@ -1,4 +1,4 @@
-"""GET / and its parts: a page that needs nothing from outside and runs nothing but its own files."""
+"""GET / and its parts: a page that needs nothing from outside and runs only its own files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _send(name: str, status: int = 200, more: Mapping[str, str] | None = None) -
 
 @functools.cache
 def _read_files() -> Mapping[str, bytes]:
-    folder = files(__package__)
+    folder = files("ninfer_runtime.server.web")
     return {
         item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith((*_KINDS,))
     }

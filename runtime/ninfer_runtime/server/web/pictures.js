@@ -13,7 +13,10 @@ export class Pictures {
       this.add(event.target.files);
       event.target.value = "";
     });
-    document.addEventListener("paste", (event) => this.add(event.clipboardData.files));
+    document.addEventListener("paste", (event) => {
+      // Office programs put a picture of the text beside the text.
+      if (!event.clipboardData.types.includes("text/plain")) this.add(event.clipboardData.files);
+    });
     document.addEventListener("dragover", (event) => this.#hover(event, true));
     document.addEventListener("dragleave", (event) => this.#hover(event, false));
     document.addEventListener("drop", (event) => {

@@ -12,9 +12,8 @@ export class Status {
   #server;
   #last = null;
   #properties = null;
-  #timer = null;
-  rate = null;
-  ready = false;
+  #timer = 0;
+  #turn = 0;
 
   /** `on.model` gets /props, `on.key` is called when a key is wanted, `on.rate` with the rate. */
   constructor(server, on) {
@@ -26,18 +25,17 @@ export class Status {
   /** Look now, then again after a while. */
   async look() {
     clearTimeout(this.#timer);
-    const mine = (this.#timer = Symbol());
+    const mine = (this.#turn += 1);
     const busy = await this.#look().catch(() => this.#show("", "not reachable"));
-    if (this.#timer !== mine) return; // another look has begun meanwhile
+    if (this.#turn !== mine) return; // another look has begun meanwhile
     const pause = document.hidden ? HIDDEN_PAUSE : busy ? BUSY_PAUSE : PAUSE;
     this.#timer = setTimeout(() => this.look(), pause);
   }
 
   async #look() {
     const health = await (await this.#server.ask("health")).json();
-    this.ready = health.status === "ok";
     find("loading").hidden = health.status !== "loading";
-    if (!this.ready) return this.#showWaiting(health);
+    if (health.status !== "ok") return this.#showWaiting(health);
     this.#properties ??= await this.#read("props");
     if (this.#properties === null) return this.#show("", "API key wanted");
     const [slots, metrics, models] = await Promise.all([
@@ -80,10 +78,10 @@ export class Status {
 
   #showSlots(slots) {
     const now = { slots, time: performance.now() / 1000 };
-    this.rate = this.#last && measureRate(this.#last, now);
+    const rate = showRate(this.#last && measureRate(this.#last, now));
     this.#last = now;
-    find("rate").textContent = showRate(this.rate);
-    this.on.rate(showRate(this.rate));
+    find("rate").textContent = rate;
+    this.on.rate(rate);
     const lines = slots.map((slot) =>
       make("li", {}, make("span", {}, `Lane ${slot.id}`), make("span", {}, describeLane(slot))));
     find("lanes").replaceChildren(...lines);
@@ -101,6 +99,8 @@ export class Status {
     find("memory-text").textContent = `${count(used * 64)} of ${count(pages * 64)}`;
     find("queue").textContent =
       `${get("ninfer:running")} running, ${get("ninfer:waiting")} waiting`;
+    find("snapshots").textContent = `${get("ninfer:prefix_snapshots_on_device")} device, ` +
+      `${get("ninfer:prefix_snapshots_on_host")} host`;
     const reused = get("ninfer:reused_prompt_tokens_total");
     find("reused").textContent =
       showShare(reused, reused + get("llamacpp:prompt_tokens_total"));
