@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections import defaultdict
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import ninfer_tools.synthetic
 from builders.live_services import LiveService, chat
+from builders.pictures import encode_picture, random_pixels
 from builders.real_server import RealServer, wait_for
 from ninfer_runtime.server.service_options import ServiceOptions
 from tests.server.test_real_server import TOOL, WEATHER
@@ -145,6 +147,26 @@ def test_case_72_the_log_says_where_a_prompt_differs(server: RealServer):
 def render(server: RealServer, messages, fields) -> str:
     body = {"messages": messages, **fields}
     return server.http.post("/apply-template", json=body).json()["prompt"]
+
+
+def test_a_talk_about_a_picture_goes_on_and_another_picture_is_another_prompt(server: RealServer):
+    """PX-1, PX-3: same tokens, same size, other pixels."""
+
+    def show(seed: int, text: str):
+        url = base64.b64encode(encode_picture(random_pixels(64, 96, seed))).decode()
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{url}"}}
+        return {"role": "user", "content": [picture, {"type": "text", "text": text}]}
+
+    fields = {"enable_thinking": False}
+    first = ask(server, [show(1, f"What is this? {WORDS}")], **fields)
+    reply = say("assistant", first["choices"][0]["message"]["content"])
+    talk = [show(1, f"What is this? {WORDS}"), reply, say("user", "And its colour?")]
+    second = ask(server, talk, **fields)
+    assert cached_of(second) >= 0.8 * first["usage"]["prompt_tokens"]
+    other = ask(server, [show(2, f"What is this? {WORDS}")], **fields)
+    assert other["usage"]["prompt_tokens"] == first["usage"]["prompt_tokens"]
+    # <|im_start|>user, a line break and <|vision_start|> stand before the picture.
+    assert cached_of(other) <= 4
 
 
 def test_case_22_preserved_reasoning_makes_the_next_prompt_begin_with_the_answer(demo_file):

@@ -91,7 +91,6 @@ def test_a_conversation_goes_on_by_its_id_from_what_is_cached(responses):
         input=[*ask(SUM), *first.output, *ask("And 3+3?")],
     )  # fmt: skip
     assert again.usage.input_tokens == second.usage.input_tokens
-    assert again.output_text == second.output_text
     assert again.usage.input_tokens_details.cached_tokens > 0
 
 
@@ -187,7 +186,7 @@ def test_the_begin_of_an_answer_is_part_of_the_prompt(server: RealServer, messag
     assert counts[0] < counts[1]
 
 
-def test_images_are_seen_in_messages_and_in_results(server: RealServer):
+def test_case_77_images_are_seen_in_messages_and_in_results(server: RealServer):
     """Case 77: the same picture costs the same tokens wherever it stands, and is not dropped."""
     data = base64.b64encode(encode_picture(random_pixels(64, 96))).decode()
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
@@ -217,11 +216,13 @@ def test_images_are_seen_in_messages_and_in_results(server: RealServer):
         {"role": "user", "content": [result, block]},
         {"role": "assistant", "content": "I see"},
     ]
-    answer = server.http.post(
-        "/v1/messages", json={"model": "x", "messages": talk, "max_tokens": 5}
-    )
+    body = {"model": "x", "messages": talk}
+    counted = count(body, "/v1/messages/count_tokens")
+    answer = server.http.post("/v1/messages", json={**body, "max_tokens": 5})
     assert answer.status_code == 200, answer.text
-    assert answer.json()["usage"]["output_tokens"] == 5
+    usage = answer.json()["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == counted
+    assert usage["output_tokens"] > 0
     # Undecodable media is refused by its place.
     source["data"] = "AAAA"
     for path in ("/v1/messages", "/v1/messages/count_tokens"):

@@ -81,6 +81,20 @@ def test_a_python_that_is_too_old_is_one_clear_error(tmp_path):
     assert not (tmp_path / "v").exists()
 
 
+def test_an_environment_of_an_older_python_is_named(tmp_path):
+    python = tmp_path / "v/bin/python"
+    python.parent.mkdir(parents=True)
+    program(
+        python,
+        'case "$*" in *exit*) exit 1;; "-m pip --version") exit 0;; *) echo "Python 3.10.1";; esac',
+    )
+    command = [SCRIPTS / "make_environment", tmp_path / "v", "dev"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1
+    assert f"3.11 or newer; {tmp_path / 'v'} has Python 3.10.1" in done.stderr
+    assert f"remove {tmp_path / 'v'}" in done.stderr
+
+
 def test_without_any_python_that_is_new_enough_the_error_names_the_way_out(tmp_path):
     # A PATH with the programs that the script needs, and nothing else.
     for name in ("bash", "dirname", "readlink", "env"):

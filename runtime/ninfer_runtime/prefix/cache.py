@@ -13,6 +13,9 @@ from ninfer_runtime.prefix.snapshot import Block, PrefixSnapshot
 from ninfer_runtime.prefix.store import SnapshotStore
 from ninfer_runtime.prefix.tree import PrefixTree
 
+# Snapshots of fewer tokens are soon made again: they go before all others.
+CHEAP_TOKENS = 256
+
 
 @dataclass(frozen=True)
 class Match:
@@ -205,8 +208,9 @@ class PrefixCache:
         return bool(twice)
 
     def _oldest(self) -> PrefixSnapshot | None:
+        """Return the snapshot to be dropped next."""
         others = (s for s in self.snapshots if s is not self._pinned)
-        return min(others, key=lambda s: s.used, default=None)
+        return min(others, key=lambda s: (s.tokens >= CHEAP_TOKENS, s.used), default=None)
 
     def _evict(self, snapshot: PrefixSnapshot) -> None:
         self.counts["evicted"] += 1

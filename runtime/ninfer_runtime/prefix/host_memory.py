@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 MOST_SLOTS = 48
-# With those on the device, no fewer than 16 snapshots where the limit permits.
-_LEAST_SLOTS = 12
+# With three of the device's four, no fewer than 16 snapshots where the limit permits.
+_LEAST_SLOTS = 13
 _ALIGNMENT = 256
 
 
@@ -52,7 +52,7 @@ def allocate_host(
 
 
 def split_host(room: int, slot_bytes: int, page_bytes: int, most_pages: int) -> tuple[int, int]:
-    """Return how many states and how many pages share `room` bytes: half for each, but 12 states
+    """Return how many states and how many pages share `room` bytes: half for each, but 13 states
     before any page, and no more than can be of use."""
     if room < slot_bytes + page_bytes:
         return 0, 0

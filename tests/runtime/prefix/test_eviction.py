@@ -77,15 +77,15 @@ def test_a_request_behind_busy_lanes_waits_and_evicts_nothing(artifact):
 
 
 def test_sixteen_snapshots_are_kept_and_the_least_recently_used_goes_first(artifact):
-    """PX-2: four on the device, twelve and more on the host; a used one outlives newer ones."""
-    engine = make_reusing(artifact("shallow"), host_cache_mib=6)
-    texts = [random_prompt(100, seed=seed) for seed in range(20)]
-    turns = talk(engine, texts[:16])
+    """PX-2: four on the device, the others on the host; a used one outlives newer ones."""
+    engine = make_reusing(artifact("shallow"), host_cache_mib=2)
+    texts = [random_prompt(100, seed=seed) for seed in range(8)]
+    turns = talk(engine, texts)  # each leaves two
     assert engine.prefixes.gauges["snapshots"] >= 16
     assert engine.prefixes.gauges["snapshots_on_device"] <= 4
     assert ask(engine, Request(turns[0], 5))[1].kind == ANSWER
     host = engine.prefixes.cache.store.host
-    assert host.slot_count >= 12 and host.arena.numel() <= 6 << 20
+    assert host.slot_count >= 13 and host.arena.numel() <= 2 << 20
     while engine.prefixes.gauges["evicted"] < 4:
         turns += talk(engine, [random_prompt(100, seed=len(turns) + 50)])
         ask(engine, Request(turns[0], 5))
@@ -108,6 +108,19 @@ def test_case_43_side_requests_and_tool_loops_keep_the_conversation(artifact):
         before = len(prompt)
         prompt = (*prompt, *told.tokens, *random_prompt(10, seed=step + 100))
     assert engine.prefixes.gauges["misses"] == 4
+    require_all_free(engine)
+
+
+def test_many_side_requests_do_not_drive_out_a_conversation(artifact):
+    """PX-2: more of them than there are places; each finds what is common to them all the same."""
+    engine = make_reusing(artifact("shallow"), max_context=512, host_cache_mib=2)
+    (turn,) = talk(engine, [random_prompt(300, seed=1)])
+    for seed in range(30):
+        side = Request((*random_prompt(30, seed=9), seed, 5, 6), 3, boundaries=(30, 32))
+        reuse = ask(engine, side)[1]
+        assert reuse.cached == (29 if seed else 0)
+    assert engine.prefixes.gauges["evicted"] > 0
+    assert ask(engine, Request(turn, 5))[1].cached == len(turn) - 21
     require_all_free(engine)
 
 

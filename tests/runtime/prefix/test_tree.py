@@ -75,10 +75,11 @@ def test_runs_are_stretches_where_both_sides_count_up():
 
 
 def test_memory_of_the_host_is_split_between_states_and_pages():
-    """PX-6: half each, 12 states first, nothing beyond use, nothing below one of each."""
+    """PX-6: half each, 13 states first, nothing beyond use, nothing below one of each."""
     assert split_host(1000, 600, 500, 10) == (0, 0)
-    assert split_host(2400, 100, 10, 10) == (12, 120)
-    assert split_host(2000, 100, 10, 100) == (12, 80)
+    assert split_host(2600, 100, 10, 10) == (13, 130)
+    assert split_host(2000, 100, 10, 100) == (13, 70)
+    assert split_host(4000, 100, 10, 100) == (20, 200)
     assert split_host(10**9, 100, 10, 5) == (MOST_SLOTS, MOST_SLOTS * 6)
     for room in range(700, 9000, 77):
         slots, pages = split_host(room, 150, 60, 1000)

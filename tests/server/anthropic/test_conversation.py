@@ -84,7 +84,7 @@ def test_results_are_messages_of_their_own(http, fake):
     assert messages[2]["content"] == [TEXT, SEEN]
 
 
-def test_images_are_seen_in_messages_and_in_results(http, fake):
+def test_case_77_images_are_seen_in_messages_and_in_results(http, fake):
     """Case 77."""
     result = {**RESULT, "content": [TEXT, IMAGE]}
     (message,) = read_messages(http, fake, [{"role": "user", "content": [result]}])

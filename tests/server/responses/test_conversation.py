@@ -94,7 +94,7 @@ def test_roles_and_loops_without_a_user_arrive_in_order(http, fake):
     assert roles == ["developer", "system", "system", "assistant", "tool"]
 
 
-def test_images_are_seen_in_messages_and_in_results(http, fake):
+def test_case_77_images_are_seen_in_messages_and_in_results(http, fake):
     """Case 77."""
     parts = [
         {"type": "input_text", "text": "shot"},

@@ -124,7 +124,7 @@ def test_what_is_not_here_is_a_404(http: httpx.Client, fake: FakeService):
     assert not fake.seen
 
 
-def test_hints_of_agents_are_accepted_and_tools_of_servers_not_offered(http, fake: FakeService):
+def test_case_81_hints_are_accepted_and_tools_of_servers_not_offered(http, fake: FakeService):
     """Case 81."""
     body = {
         "model": "demo", "input": "hi", "store": False,

@@ -82,6 +82,15 @@ def test_an_item_that_stands_twice_in_one_conversation_is_let_go_once():
     assert store.bytes == 0
 
 
+def test_a_response_takes_the_place_of_one_of_its_id():
+    store = ResponseStore(100, 1 << 20)
+    keep(store, "a", {"id": "msg_0", "text": "a"})
+    keep(store, "a", {"id": "msg_1", "text": "b"})
+    assert store.find_item("msg_0") is None
+    store.delete("a")
+    assert (len(store), store.bytes) == (0, 0)
+
+
 def test_an_id_that_was_given_twice_is_the_later_item():
     store = ResponseStore(100, 1 << 20)
     first, second = {"id": "msg_0", "text": "a"}, {"id": "msg_0", "text": "b"}

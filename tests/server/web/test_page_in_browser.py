@@ -4,6 +4,7 @@ reason in the run's summary; `test_page.py` and `test_page_logic.py` need none."
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,31 @@ def test_an_answer_streams_with_its_thought_folded_and_its_figures(fake, open_pa
     tab.wait("document.querySelector('.thinking').open")
     assert "Secret thought." in tab.text("article.assistant")
     assert tab.complaints() == []
+
+
+def test_a_long_answer_in_many_pieces_does_not_hold_the_page_up(fake, open_page):
+    """Drawing every piece by itself took the square of the length: minutes."""
+    fake.script = say(*(f"word{n} " for n in range(15_000)))
+    tab = open_page()
+    began = time.monotonic()
+    ask(tab)
+    answered(tab)
+    assert time.monotonic() - began < 15
+    length = tab.value("document.querySelector('article.assistant .text').textContent.length")
+    assert length == sum(len(f"word{n} ") for n in range(15_000))
+
+
+def test_while_an_answer_is_under_way_the_page_says_what_is_done_for_it(fake, open_page):
+    fake.admission = [1.0]
+    fake.script = [1.0, (0, Delta(content="Hm")), 1.5, (0, end())]
+    tab = open_page()
+    ask(tab)
+    figures = "document.querySelector('.figures').textContent"
+    tab.wait(f"{figures} === 'waiting for a lane'")
+    tab.wait(f"{figures} === 'reading the prompt'")
+    tab.wait("document.querySelector('article.assistant .text').textContent === 'Hm'")
+    assert tab.value("document.getElementById('stop').hidden") is False
+    tab.wait(f"{figures}.includes('3 tokens')")
 
 
 def test_what_a_model_says_is_never_markup(fake, open_page):
@@ -303,6 +329,25 @@ def test_lanes_and_queue_are_shown(open_page):
     assert tab.text("#lanes").startswith("Lane 0")
     assert tab.text("#queue") == "0 running, 1 waiting"
     assert tab.text("#memory-text") == "192 of 4,096"
+
+
+def test_speed_is_shown_live_beside_the_answer_and_in_the_status(fake, open_page):
+    began = time.monotonic()
+
+    def slots():
+        made = int((time.monotonic() - began) * 50)
+        return [{"id": 0, "is_processing": True, "predicted_tokens": made, "max_tokens": 9000}]
+
+    fake.slots = slots
+    fake.script = [(0, Delta(content="Once")), 4.0, (0, end())]
+    tab = open_page()
+    ask(tab)
+    tab.wait("document.querySelector('.figures')?.textContent.endsWith('tok/s')")
+    for place in (".figures", "#rate"):
+        assert 35 < float(tab.text(place).split()[0]) < 65
+    assert tab.text("#lanes").endswith("of at most 9,000")
+    answered(tab)
+    tab.wait("document.getElementById('acceptance').textContent === '75% of 4'")
 
 
 @pytest.fixture

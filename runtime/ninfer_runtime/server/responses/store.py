@@ -67,8 +67,11 @@ class ResponseStore:
         return self._items.get(id)
 
     def keep(self, kept: KeptResponse) -> None:
-        """Keep a response, as long as there is room."""
-        self._kept[kept.response["id"]] = kept
+        """Keep a response, as long as there is room, in the place of one of its id."""
+        name = kept.response["id"]
+        if name in self._kept:
+            self._forget(self._kept.pop(name))
+        self._kept[name] = kept
         for item in kept.items:
             holders = self._holders.setdefault(id(item), [0, measure(item)])
             self._bytes += holders[1] if holders[0] == 0 else 0

@@ -4,6 +4,8 @@ import { describeTimings } from "./figures.js";
 import { drawPicture } from "./pictures.js";
 
 const NEAR = 80; // pixels from the end within which the view follows the text
+// Milliseconds between two drawings: a long text is laid out anew each time.
+const DRAW_PAUSE = 50;
 const place = () => find("transcript");
 
 /** Show what the user says. */
@@ -47,31 +49,49 @@ export class AnswerView {
     make("h2", {}, "Assistant"), this.#thinking,
     make("div", { className: "text" }, this.#text), this.#calls, this.#figures);
   #thinkingEnded = false;
+  #waiting = { reasoning: "", content: "" };
+  #timer = 0;
+  #begun = false;
+  #rate = "";
 
   constructor() {
     addArticle(this.#article);
   }
 
-  /** Show what a chunk added. */
+  /** Show what a chunk added, a little later with what else comes until then. */
   grow(added, answer) {
+    this.#waiting.reasoning += added.reasoning;
+    this.#waiting.content += added.content;
+    this.#timer ||= setTimeout(() => this.#draw(answer), DRAW_PAUSE);
+  }
+
+  #draw(answer) {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    const added = this.#waiting;
+    this.#waiting = { reasoning: "", content: "" };
     const follows = place().scrollHeight - place().scrollTop - place().clientHeight < NEAR;
-    this.#figures.textContent = "";
+    this.#begun = !answer.empty;
+    this.#figures.textContent = this.#begun ? this.#rate : "reading the prompt";
     if (added.reasoning) {
       this.#thinking.hidden = false;
       this.#thought.appendData(added.reasoning);
     }
     if (added.content) this.#text.appendData(added.content);
-    if (answer.reasoning && (added.content || answer.calls.length)) this.#endThinking();
+    if (answer.reasoning && (answer.content || answer.calls.length)) this.#endThinking();
     if (answer.calls.length) this.#drawCalls(answer);
     if (follows) place().scrollTop = place().scrollHeight;
   }
 
+  /** Show how fast lanes are while this answer grows. */
   showRate(text) {
-    if (this.#figures.textContent !== "waiting for a lane") this.#figures.textContent = text;
+    this.#rate = text;
+    if (this.#begun) this.#figures.textContent = text;
   }
 
   /** Show how the answer ended. */
   end(answer, stopped) {
+    this.#draw(answer);
     if (answer.reasoning) this.#endThinking();
     this.#article.ariaBusy = "false";
     const parts = answer.timings ? [describeTimings(answer.timings)] : [];
