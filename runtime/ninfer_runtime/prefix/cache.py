@@ -13,8 +13,9 @@ from ninfer_runtime.prefix.snapshot import Block, PrefixSnapshot
 from ninfer_runtime.prefix.store import SnapshotStore
 from ninfer_runtime.prefix.tree import PrefixTree
 
-# Snapshots of fewer tokens are soon made again: they go before all others.
+# Snapshots of fewer tokens are soon made again: all but the newest few go before any other.
 CHEAP_TOKENS = 256
+_CHEAP_KEPT = 6
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,10 @@ class PrefixCache:
 
     def _oldest(self) -> PrefixSnapshot | None:
         """Return the snapshot to be dropped next."""
-        others = (s for s in self.snapshots if s is not self._pinned)
-        return min(others, key=lambda s: (s.tokens >= CHEAP_TOKENS, s.used), default=None)
+        others = [s for s in self.snapshots if s is not self._pinned]
+        cheap = [s for s in others if s.tokens < CHEAP_TOKENS]
+        leaving = cheap if len(cheap) > _CHEAP_KEPT else others
+        return min(leaving, key=lambda s: s.used, default=None)
 
     def _evict(self, snapshot: PrefixSnapshot) -> None:
         self.counts["evicted"] += 1

@@ -41,7 +41,7 @@ def allocate_host(
     forms = [(plane, slot_count) for plane in slots] + [(plane, page_count) for plane in pages]
     sizes = [_align(_row_bytes((plane,)) * rows) for plane, rows in forms]
     arena = torch.empty(sum(sizes), dtype=torch.uint8)
-    if pages[0].is_cuda:
+    if any(plane.is_cuda for plane in (*slots, *pages)):
         _pin(arena)
     parts = arena.split(sizes)
     planes = tuple(
@@ -56,6 +56,8 @@ def split_host(room: int, slot_bytes: int, page_bytes: int, most_pages: int) -> 
     before any page, and no more than can be of use."""
     if room < slot_bytes + page_bytes:
         return 0, 0
+    # A model may lack recurrent layers or attention layers: its rows take nothing.
+    slot_bytes, page_bytes = max(slot_bytes, 1), max(page_bytes, 1)
     slots = min(MOST_SLOTS, room // 2 // slot_bytes)
     slots = max(slots, min(_LEAST_SLOTS, (room - page_bytes) // slot_bytes))
     pages = min((room - slots * slot_bytes) // page_bytes, slots * (most_pages + 1))

@@ -115,11 +115,11 @@ class SnapshotStore:
         return self._state.decoder.recurrent.stored_planes
 
     def _copy_page(self, source: int, target: int) -> None:
-        device = self._pages[0].device
-        sources, targets = (
-            torch.tensor([page], dtype=torch.int32, device=device) for page in (source, target)
-        )
         for cache in self._state.caches:
+            device = cache.keys.device
+            sources, targets = (
+                torch.tensor([page], dtype=torch.int32, device=device) for page in (source, target)
+            )
             copy_pages(cache, sources, targets)
 
 

@@ -26,6 +26,14 @@ def check_equal(got, want, limit=EXACT):
     assert score_gap(got, want) <= limit
 
 
+def chosen_gap(got, want):
+    """Return the largest difference of the tokens' own log probabilities by the largest of all:
+    of many answers, some have likely tokens that change places within the error."""
+    largest = max(abs(value) for score in want.scores for _, value in score.top)
+    pairs = zip(got.scores, want.scores, strict=True)
+    return max(abs(mine.logprob - theirs.logprob) for mine, theirs in pairs) / largest
+
+
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "int8", "fp8"])
 @pytest.mark.parametrize("options", [{}, MTP], ids=["plain", "mtp"])
 def test_next_turn_goes_on_from_the_answer(artifact, kind, options):
@@ -209,7 +217,7 @@ def test_random_conversations_on_few_pages_give_what_they_give_alone(artifact, s
         text = texts[draw(0, len(texts))]
         whole = text[: draw(1, 2 * len(text) + 1)]
         prompt = (*whole, *random_prompt(draw(0, 40), seed=draw(0, 9)))[:400]
-        request = Request(prompt, draw(1, 60), boundaries=(len(prompt) // 2 + 1,), logprobs=0)
+        request = Request(prompt, draw(1, 60), boundaries=(len(prompt) // 2 + 1,), logprobs=16)
         live[engine.add(request)] = request
         for _ in range(draw(1, 12)):
             collect(answers, engine.step())
@@ -223,5 +231,7 @@ def test_random_conversations_on_few_pages_give_what_they_give_alone(artifact, s
         collect(answers, engine.step())
     assert engine.prefixes.gauges["cached_tokens"] > 200
     for number, request in live.items():
-        check_equal(answers[number], answer(alone, request))
+        got, want = answers[number], answer(alone, request)
+        assert (got.tokens, got.finish) == (want.tokens, want.finish)
+        assert chosen_gap(got, want) <= EXACT
     require_all_free(engine)

@@ -79,6 +79,9 @@ def test_memory_of_the_host_is_split_between_states_and_pages():
     assert split_host(1000, 600, 500, 10) == (0, 0)
     assert split_host(2600, 100, 10, 10) == (13, 130)
     assert split_host(2000, 100, 10, 100) == (13, 70)
+    # No attention layers: pages take nothing. No recurrent layers: states take nothing.
+    assert split_host(2600, 100, 0, 10) == (13, 143)
+    assert split_host(2600, 0, 10, 10) == (48, 255)
     assert split_host(4000, 100, 10, 100) == (20, 200)
     assert split_host(10**9, 100, 10, 5) == (MOST_SLOTS, MOST_SLOTS * 6)
     for room in range(700, 9000, 77):
