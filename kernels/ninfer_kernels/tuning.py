@@ -27,7 +27,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tuning holds: SM number (90 for an H200) and the sizes of the launch."""
+    """Where a tuning holds: SM number, such as 90, and the sizes of the launch."""
 
     architecture: int
     shape: tuple[Hashable, ...]

@@ -78,7 +78,9 @@ def _obey(line: str, talk: Conversation, session: Session, frontend: Frontend) -
 
 def _add_file(command: str, name: str, talk: Conversation, session: Session) -> None:
     if session.engine.model.vision is None:
-        raise UsageError("no vision tower is loaded", got=command)
+        raise UsageError(
+            "no vision tower is loaded", got=command, remedy="start with --vision, if there is one"
+        )
     path = Path(name).expanduser()
     if not name or not path.exists():
         raise UsageError("no such file", path=name or None, want=f"{command} PATH")

@@ -90,7 +90,7 @@ def check_options(options: RunOptions) -> None:
     if media and options.engine.vision is False:
         raise UsageError("images need the vision tower", remedy="leave --no-vision out")
     if options.top_logprobs is not None and not options.json_output:
-        raise UsageError("--top-logprobs needs --json")
+        raise UsageError("--top-logprobs needs --json", remedy="add --json")
     _check_drafts(options.engine)
     _check_sampling(options)
 

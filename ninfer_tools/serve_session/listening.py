@@ -7,6 +7,8 @@ import socket
 from ninfer_formats.errors import NinferError, printable
 
 _BACKLOG = 2048
+# Seconds of silence before the first question, between questions, and how many stay unanswered.
+_KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -24,6 +26,7 @@ def listen(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_gone_clients(sock)
         sock.bind(address)
         # Without this a second server could bind the same port and fail much later.
         sock.listen(_BACKLOG)
@@ -35,6 +38,15 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None  # fmt: skip
     sock.set_inheritable(False)
     return sock
+
+
+def _notice_gone_clients(sock: socket.socket) -> None:
+    """Let accepted connections, which take over these options, end within a minute once the
+    client's machine is gone; one that lives and reads slowly, or not at all, stays connected."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def show_address(sock: socket.socket) -> str:

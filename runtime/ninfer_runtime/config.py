@@ -10,9 +10,8 @@ import torch
 from ninfer_formats.errors import UsageError
 from ninfer_formats.inventories.geometry import ModelGeometry
 from ninfer_runtime.engine.speculators import require_speculator
+from ninfer_runtime.weights.budget import MAX_LANES, PAGE_TOKENS
 
-PAGE_TOKENS = 64
-MAX_LANES = 8
 MAX_DRAFTS = 15
 LEAST_SNAPSHOTS, MAX_SNAPSHOTS = 4, 64
 MAX_HOST_CACHE = 1 << 20

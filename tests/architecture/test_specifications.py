@@ -29,6 +29,16 @@ def test_every_rule_is_cited_by_a_test(path):
     assert not missing
 
 
+def test_no_two_documents_number_rules_alike():
+    """A test that cites one of them would count for both."""
+    prefixes = [
+        {rule.partition("-")[0] for rule in RULE.findall(path.read_text())}
+        for path in SPECIFICATIONS
+    ]
+    several = [prefix for found in prefixes for prefix in found]
+    assert len(several) == len(set(several)), sorted(several)
+
+
 def test_the_normative_documents_are_there():
     names = {path.stem for path in SPECIFICATIONS}
     assert {"container", "numeric-formats", "layouts", "inventories", "migration"} <= names

@@ -1,4 +1,4 @@
-"""Sampling: random numbers, filters, draws, penalties (specs/sampling.md S-1..S-11)."""
+"""Sampling: random numbers, filters, draws, penalties (specs/sampling.md SA-1..SA-11)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on(device: str, parameters: SamplingParameters) -> SamplingParameters:
 
 
 def filter_exactly(row: torch.Tensor, parameters: SamplingParameters, index: int) -> torch.Tensor:
-    """float64 probabilities [V] of S-4..S-6, token by token."""
+    """float64 probabilities [V] of SA-4..SA-6, token by token."""
     z = row.double()
     order = sorted(range(len(z)), key=lambda token: (-float(z[token]), token))
     temperature, k = float(parameters.temperature[index]), int(parameters.top_k[index])
@@ -94,7 +94,7 @@ def test_kernels_agree_with_reference(case: SamplingCase, device: str):
 def test_philox_gives_the_published_words(
     key: tuple[int, int], counter: tuple[int, ...], words: tuple[int, ...]
 ):
-    """S-8, N-47: the known answers of the Random123 distribution."""
+    """SA-8, N-47: the known answers of the Random123 distribution."""
     seed = int.from_bytes(
         b"".join(word.to_bytes(4, "little") for word in key), "little", signed=True
     )
@@ -103,7 +103,7 @@ def test_philox_gives_the_published_words(
 
 
 def test_noise_is_exponential_and_keyed_by_every_part():
-    """S-8, N-48: against float64 from the same words; other keys, other numbers."""
+    """SA-8, N-48: against float64 from the same words; other keys, other numbers."""
     ids = torch.arange(40000)
     noise = exponential_noise(torch.tensor([5]), integers(9), SAMPLE, ids)
     zero = torch.zeros_like(ids)
@@ -121,7 +121,7 @@ def test_noise_is_exponential_and_keyed_by_every_part():
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_probabilities_follow_the_filters(wide: bool):
-    """S-4..S-6: temperature, top-k, top-p, min-p in order, against float64 within N-49."""
+    """SA-4..SA-6: temperature, top-k, top-p, min-p in order, against float64 within N-49."""
     logits = (torch.randn(40, 50, generator=torch.Generator().manual_seed(1)) * 2).round() / 2
     parameters = make_parameters(40, "cpu", 0, wide)
     limited = parameters.limit(64)
@@ -143,7 +143,7 @@ def test_probabilities_follow_the_filters(wide: bool):
     ],
 )
 def test_draws_follow_the_probabilities(changes: dict[str, float], freedom: int | None):
-    """S-7: chi-square over 20,000 positions."""
+    """SA-7: chi-square over 20,000 positions."""
     draws = 20000
     logits = torch.randn(1, 12, generator=torch.Generator().manual_seed(4)) * 1.5
     parameters = same_for_all(draws, **changes)
@@ -161,7 +161,7 @@ def test_draws_follow_the_probabilities(changes: dict[str, float], freedom: int 
 
 
 def test_a_row_is_decided_alone_and_either_way(device: str):
-    """S-9, N-5: same token among others, in another order, narrow or from the whole row."""
+    """SA-9, N-5: same token among others, in another order, narrow or from the whole row."""
     logits = torch.randn(12, 700, generator=torch.Generator().manual_seed(2)) * 3
     narrow = make_parameters(12, "cpu", 3)
     position = torch.arange(12, dtype=torch.int32) * 5
@@ -194,7 +194,7 @@ def test_a_row_is_decided_alone_and_either_way(device: str):
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_greedy_takes_the_first_of_equal_logits(backend: str, device: str):
-    """S-4, S-5, N-6: lower id first; -0 equals 0; filters do not matter."""
+    """SA-4, SA-5, N-6: lower id first; -0 equals 0; filters do not matter."""
     logits = torch.full((3, 90), -5.0, device=device)
     logits[0, [70, 8, 33]] = 2.5
     logits[1] = -0.0
@@ -211,7 +211,7 @@ def test_greedy_takes_the_first_of_equal_logits(backend: str, device: str):
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_broken_rows_are_flagged_and_never_sampled(backend: str, device: str):
-    """S-11, N-5: NaN, +inf, nothing but -inf; the rows beside them do not notice."""
+    """SA-11, N-5: NaN, +inf, nothing but -inf; the rows beside them do not notice."""
     logits = torch.randn(5, 80, generator=torch.Generator().manual_seed(7)).to(device)
     clean = logits.clone()
     logits[0, 79], logits[1, 3], logits[2] = float("nan"), float("inf"), float("-inf")
@@ -229,7 +229,7 @@ def test_broken_rows_are_flagged_and_never_sampled(backend: str, device: str):
 
 
 def test_log_probabilities_are_those_of_the_plain_softmax():
-    """S-10, N-50: at temperature 1, whatever the row is sampled with."""
+    """SA-10, N-50: at temperature 1, whatever the row is sampled with."""
     logits = torch.randn(4, 300, generator=torch.Generator().manual_seed(7)) * 5
     exact = torch.log_softmax(logits.double(), 1)
     tokens = integers(5, 299, 0, 17)
@@ -241,7 +241,7 @@ def test_log_probabilities_are_those_of_the_plain_softmax():
 
 
 def test_penalties_have_their_order():
-    """S-1..S-3: worked by hand; history by lane, drafts by row."""
+    """SA-1..SA-3: worked by hand; history by lane, drafts by row."""
     logits = torch.tensor([[2.0, -2.0, 1.0, 0.5, 3.0]]).repeat(2, 1)
     penalties = Penalties(*(torch.tensor([9.0, x]) for x in (2.0, 0.25, 0.5)))
     counts = torch.zeros(2, 5, dtype=torch.int32)
@@ -266,7 +266,7 @@ def test_penalties_have_their_order():
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_counts_gain_emitted_tokens_only(backend: str, device: str):
-    """S-2: repeated tokens count each time, tokens past the emitted ones do not."""
+    """SA-2: repeated tokens count each time, tokens past the emitted ones do not."""
     counts = torch.zeros(3, 6, dtype=torch.int32, device=device)
     tokens = integers(5, 5, 1, 2, 3, 4).view(2, 3).to(device)
     record_tokens(

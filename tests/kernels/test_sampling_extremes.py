@@ -1,4 +1,4 @@
-"""Sampling at the edges of its parameters and of float32 (specs/sampling.md S-2 to S-11)."""
+"""Sampling at the edges of its parameters and of float32 (specs/sampling.md SA-2 to SA-11)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def parameters_of(settings: list[tuple[float, int, float, float]]) -> SamplingPa
 
 
 def define(row: torch.Tensor, parameters: SamplingParameters, index: int, slack: float):
-    """Weights by token in float64, straight from S-4 to S-6; `slack` widens or narrows edges."""
+    """Weights by token in float64, straight from SA-4 to SA-6; `slack` widens or narrows edges."""
     temperature, k, p, m, _ = (x[index].item() for x in vars(parameters).values())
     z = row.tolist()
     order = sorted(range(len(z)), key=lambda token: (-z[token], token))
@@ -80,7 +80,7 @@ def define(row: torch.Tensor, parameters: SamplingParameters, index: int, slack:
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_rows_keep_what_the_definition_keeps(vocabulary: int, device: str):
-    """S-4 to S-7, S-9, N-49: any top-k, top-p, min-p and temperature, alone and together."""
+    """SA-4 to SA-7, SA-9, N-49: any top-k, top-p, min-p and temperature, alone and together."""
     settings = every_setting(60, vocabulary)
     parameters = parameters_of(settings)
     position = torch.arange(len(settings), dtype=torch.int32)
@@ -111,7 +111,7 @@ def test_rows_keep_what_the_definition_keeps(vocabulary: int, device: str):
 def compare_kernels(
     rows: torch.Tensor, parameters: SamplingParameters, position: torch.Tensor, device: str
 ) -> None:
-    """S-9, N-47: kernels and torch agree on candidates, probabilities and tokens."""
+    """SA-9, N-47: kernels and torch agree on candidates, probabilities and tokens."""
     want = select_candidates(rows)
     rows, position = rows.to(device), position.to(device)
     parameters = SamplingParameters(*(x.to(device) for x in vars(parameters).values()))
@@ -131,7 +131,7 @@ def compare_kernels(
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_candidates_of_broken_rows_are_those_of_their_finite_logits(backend: str, device: str):
-    """S-11, N-47: NaN and +inf count as excluded beside the flag, in every implementation."""
+    """SA-11, N-47: NaN and +inf count as excluded beside the flag, in every implementation."""
     logits = torch.tensor(
         [[math.nan, 2.0, INF, 1.0], [-INF] * 4, [math.nan] * 4, [-math.nan, INF, -INF, 3e38]],
         device=device,
@@ -145,7 +145,7 @@ def test_candidates_of_broken_rows_are_those_of_their_finite_logits(backend: str
 
 
 def test_log_probabilities_of_more_than_the_vocabulary():
-    """S-10: places that no token fills have id -1 and log probability -inf."""
+    """SA-10: places that no token fills have id -1 and log probability -inf."""
     logits = torch.tensor([[1.0, 3.0, 3.0]])
     _, ids, values = token_logprobs(
         logits, torch.tensor([0], dtype=torch.int32), select_candidates(logits), 5
@@ -159,7 +159,7 @@ BIAS = ((0, INF), (1, -INF), (2, 3e38), (3, -3e38), (4, 5.0), (-1, 9.0), (77, 9.
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_excluded_tokens_stay_excluded_whatever_is_added(backend: str, device: str):
-    """S-2, S-3: infinite and huge biases and penalties; ids outside the vocabulary are none."""
+    """SA-2, SA-3: infinite and huge biases and penalties; ids outside the vocabulary are none."""
     logits = torch.tensor([[1.0, 1.0, 3e38, -3e38, -INF, 2.0, -INF]], device=device).repeat(2, 1)
     logits[1, 0] = -INF
     ids, values = zip(*BIAS, strict=True)
@@ -182,7 +182,7 @@ def test_excluded_tokens_stay_excluded_whatever_is_added(backend: str, device: s
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_a_masked_token_with_an_endless_bias_stays_masked(backend: str, device: str):
-    """S-1, S-3: the mask comes last."""
+    """SA-1, SA-3: the mask comes last."""
     logits = torch.zeros(1, 35, device=device)
     whole = {
         "bias_ids": torch.tensor([[2, 34]], dtype=torch.int32, device=device),

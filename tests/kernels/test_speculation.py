@@ -1,4 +1,4 @@
-"""Speculation: lossless acceptance (specs/sampling.md S-12..S-15, specs/numerics.md N-51)."""
+"""Speculation: lossless acceptance (specs/sampling.md SA-12..SA-15, specs/numerics.md N-51)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_kernel_agrees_with_reference(case: SpeculationCase, device: str):
     ids=str,
 )
 def test_emitted_tokens_follow_the_models_own_law(count: int, changes: dict[str, float]):
-    """S-14: chi-square of every place over 24,000 lanes, narrow and wide."""
+    """SA-13, SA-14: chi-square of every place over 24,000 lanes, narrow and wide."""
     generator = torch.Generator().manual_seed(6)
     rows = torch.randn(1, WIDTH, VOCABULARY, generator=generator) * 1.2
     logits = rows.expand(LANES, WIDTH, VOCABULARY).contiguous()
@@ -119,7 +119,7 @@ def test_emitted_tokens_follow_the_models_own_law(count: int, changes: dict[str,
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_greedy_lanes_accept_exactly_the_greedy_tokens(backend: str, device: str):
-    """S-14: the right drafts stand, the first wrong one is replaced by the argmax."""
+    """SA-14: the right drafts stand, the first wrong one is replaced by the argmax."""
     logits = torch.randn(4, 4, 33, generator=torch.Generator().manual_seed(1)).to(device)
     best = logits.argmax(-1).int()
     tokens = best[:, :-1].clone()
@@ -138,7 +138,7 @@ def test_greedy_lanes_accept_exactly_the_greedy_tokens(backend: str, device: str
 
 
 def test_a_lane_without_drafts_draws_the_token_of_plain_sampling():
-    """S-14, S-7: width 1, and width 3 with one real column."""
+    """SA-14, SA-7: width 1, and width 3 with one real column."""
     logits = torch.randn(6, 3, 90, generator=torch.Generator().manual_seed(1))
     parameters = lane_parameters(6, top_k=30)
     parameters.top_k[3] = 0
@@ -154,7 +154,7 @@ def test_a_lane_without_drafts_draws_the_token_of_plain_sampling():
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_a_lane_is_decided_alone(backend: str, device: str):
-    """S-15, N-5: NaN in padded columns and idle lanes reaches nothing; flags stay at home."""
+    """SA-15, N-5: NaN in padded columns and idle lanes reaches nothing; flags stay at home."""
     case = SpeculationCase(5, 4, 60, 4)
     inputs = make_inputs(case, device, 9)
     inputs.columns.copy_(integers(4, 0, 2, 3, 4))
@@ -191,7 +191,7 @@ def test_a_lane_is_decided_alone(backend: str, device: str):
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 def test_wide_lanes_do_not_change_narrow_ones(backend: str, device: str):
-    """S-9: narrow lanes get the same verdict beside a wide lane, which all backends judge alike."""
+    """SA-9: narrow lanes get one verdict beside a wide lane, which all backends judge alike."""
     inputs = make_inputs(SpeculationCase(3, 3, 200, 8), device, 2)
     inputs.columns.fill_(3)
     narrow, mixed = (

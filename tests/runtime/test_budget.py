@@ -23,7 +23,7 @@ from ninfer_runtime.weights import preflight
 from ninfer_runtime.weights.budget import Shape, count_weights, fit, make_budget, row_bytes
 from ninfer_runtime.weights.preflight import (
     enough_memory,
-    measure_fit,
+    plan_memory,
     require_memory,
     shape_of,
 )
@@ -190,9 +190,12 @@ def test_shortage_is_told_to_the_byte(artifacts):
     """MEM-9: one byte less than needed is refused, what is needed is enough."""
     artifact = artifacts["nvfp4"]
     geometry, settings = read_geometry(artifact), settings_of(artifact)
-    needed = measure_fit(artifact, geometry, settings, 0).needed
-    require_memory(artifact, measure_fit(artifact, geometry, settings, needed), CUDA)
-    short = measure_fit(artifact, geometry, settings, needed - 1)
+    plan = plan_memory(artifact, geometry, settings)
+    exact, short = (
+        fit(geometry, plan.shape, plan.budget.weights, plan.budget.total - less) for less in (0, 1)
+    )
+    needed = plan.budget.total
+    require_memory(artifact, exact, CUDA)
     with pytest.raises(StartupError) as caught:
         require_memory(artifact, short, CUDA)
     text = str(caught.value)

@@ -134,7 +134,7 @@ def draw(engine, tree, sampling, patch):
 
 
 def law(logits, sampling, generated):
-    """Return the probabilities [V] of S-1 to S-6 in float64, token by token."""
+    """Return the probabilities [V] of SA-1 to SA-6 in float64, token by token."""
     z = logits.double().tolist()
     for t in range(VOCABULARY):
         count = generated.count(t)
@@ -172,7 +172,7 @@ def expect(engine, sampling):
 def test_two_tokens_have_the_models_distribution_with_any_drafts(
     planted, monkeypatch, drafts, name
 ):
-    """N-67, S-14: 20,000 draws."""
+    """N-67, SA-14: 20,000 draws."""
     engine, tree = planted(drafts)
     sampling = SAMPLINGS[name]
     want = expect(engine, sampling).flatten() * DRAWS

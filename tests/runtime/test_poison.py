@@ -80,7 +80,7 @@ def test_a_token_with_a_poisoned_embedding_ends_its_own_request_only(artifact, n
 
 
 def test_infinite_logits_are_an_error_and_minus_infinity_is_not(artifact):
-    """N-68 and S-11: one weight of one sign or the other makes the first logit of a token +inf."""
+    """N-68 and SA-11: one weight of one sign or the other makes the first logit of a token +inf."""
     firsts = []
     for sign in (1, -1):
         engine = make_engine(artifact("dense"))

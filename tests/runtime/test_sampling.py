@@ -38,7 +38,7 @@ def rows_before(artifact, tokens):
     ids=["repetition", "presence", "frequency", "all"],
 )
 def test_penalties_and_bias_follow_their_formulas(artifact, options, sampling):
-    """S-1 to S-3: at every step, from the tokens that came before."""
+    """SA-1 to SA-3: at every step, from the tokens that came before."""
     got = run(artifact, options, sampling).tokens
     assert got != run(artifact, options, Sampling(bias=FEW)).tokens
     for step, row in enumerate(rows_before(artifact, got)):
@@ -55,7 +55,7 @@ def test_penalties_and_bias_follow_their_formulas(artifact, options, sampling):
 
 @with_and_without_drafts
 def test_a_large_bias_forces_and_a_small_one_forbids(artifact, options):
-    """S-3"""
+    """SA-3"""
     assert run(artifact, options, Sampling(bias={17: 1e4})).tokens == [17] * 24
     free = run(artifact, options).tokens
     banned = dict.fromkeys(free, -float("inf"))
@@ -74,14 +74,14 @@ def test_a_large_bias_forces_and_a_small_one_forbids(artifact, options):
     ids=["top-k 1", "top-p 0", "min-p 1", "cold"],
 )
 def test_a_filter_that_leaves_one_token_is_greedy(artifact, options, sampling):
-    """S-6"""
+    """SA-6"""
     assert run(artifact, options, sampling).tokens == run(artifact, options).tokens
 
 
 @with_and_without_drafts
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_filters_keep_what_they_say(artifact, options, seed):
-    """S-6: every drawn token is among those that top-k, top-p and min-p leave."""
+    """SA-6: every drawn token is among those that top-k, top-p and min-p leave."""
     for sampling in (
         Sampling(temperature=6.0, top_k=5, seed=seed),
         Sampling(temperature=6.0, top_p=0.5, seed=seed),
@@ -121,7 +121,7 @@ def test_an_answer_has_the_tokens_asked_for(artifact, options, count):
 
 @with_and_without_drafts
 def test_log_probabilities_are_those_before_temperature(artifact, options):
-    """S-10"""
+    """SA-10"""
     sampling = Sampling(temperature=3.0, top_k=30, seed=6)
     got = run(artifact, options, sampling, logprobs=3)
     rows = rows_before(artifact, got.tokens).log_softmax(-1)

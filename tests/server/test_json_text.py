@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+
 import pytest
 
 from ninfer_runtime.server.api_error import ApiError
+from ninfer_runtime.server.bodies import json_text
 from ninfer_runtime.server.bodies.json_text import DEPTH, parse_json
 
 REFUSED = {
@@ -53,3 +58,30 @@ def test_halves_of_surrogate_pairs_become_replacement_characters():
 
 def test_order_of_members_stays():
     assert list(parse_json(b'{"z":1,"a":2}')) == ["z", "a"]
+
+
+@pytest.mark.parametrize("data", [data for data in REFUSED if len(data) < 2_000_000])
+def test_a_large_text_is_read_as_strictly(data, monkeypatch):
+    """HT-4: whatever the size is from which on it is read stepwise."""
+    with pytest.raises(ApiError) as small:
+        parse_json(data)
+    monkeypatch.setattr(json_text, "LARGE", -1)
+    with pytest.raises(ApiError) as large:
+        parse_json(data)
+    assert large.value.message == small.value.message
+    value = {"a": [1, -2.5, True, None, "é\n", {}, []], "b": {"c": "\U0001f600"}}
+    assert parse_json(json.dumps(value).encode()) == value
+
+
+def test_a_large_text_lets_other_threads_run():
+    """HT-4: numbers without end stall nobody else for longer than 100 ms."""
+    data = b"[" + b"1," * (json_text.LARGE // 2) + b"1]"
+    reading = threading.Thread(target=parse_json, args=(data,))
+    gaps, before = [], time.perf_counter()
+    reading.start()
+    while reading.is_alive():
+        time.sleep(0.001)
+        now = time.perf_counter()
+        gaps.append(now - before)
+        before = now
+    assert len(gaps) > 20 and sorted(gaps)[-3] < 0.1

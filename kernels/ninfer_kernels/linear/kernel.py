@@ -37,7 +37,7 @@ _NUM_STAGES = 3
 # Left alone, ptxas trades a few spills of these for more resident programs on some cards.
 _MAX_REGISTERS = {FP32: 128, Q5: 128, Q6: 128}
 
-# Skinny products by (format, rows, columns) of the matrix; scripts/tune_linear.py on an H200.
+# Skinny products by (format, rows, columns) of the matrix; scripts/tune_linear.py finds them.
 # Two warps of matrix units read the wide formats 1.1 to 2 times as fast as a warp group.
 TUNED: dict[Place, Tuning] = {
     Place(90, (Q5,)): Tuning(num_warps=2, num_stages=3, max_registers=168),

@@ -33,7 +33,10 @@ def check_request(request: Request, settings: Settings, model: Model) -> int:
         )  # fmt: skip
     _check_sampling(request.sampling)
     if request.mask is not None and not callable(request.mask):
-        raise RequestError("the mask cannot be called", got=type(request.mask).__name__)
+        raise RequestError(
+            "the mask cannot be called", got=type(request.mask).__name__,
+            want="a function of the tokens emitted so far",
+        )  # fmt: skip
     if request.media is not None:
         _check_media(request.media, len(request.prompt), text.hidden_size)
     return min(request.max_tokens, room)
@@ -41,10 +44,12 @@ def check_request(request: Request, settings: Settings, model: Model) -> int:
 
 def _check_length(request: Request, context: int) -> int:
     if not isinstance(request.prompt, tuple | list):
-        raise RequestError("the prompt is not a tuple of token ids",
-                           got=type(request.prompt).__name__)  # fmt: skip
+        raise RequestError(
+            "the prompt is not a tuple of token ids", got=type(request.prompt).__name__,
+            want="a tuple",
+        )  # fmt: skip
     if not request.prompt:
-        raise RequestError("the prompt is empty")
+        raise RequestError("the prompt is empty", got="no tokens", want="at least one")
     require_room(len(request.prompt), context)
     return context - len(request.prompt)
 

@@ -60,11 +60,6 @@ class AnswerParser:
         """How many calls were handed out that can be carried out."""
         return self._calls.complete
 
-    @property
-    def cut_call(self) -> int | None:
-        """The number of the call that was begun and is not complete: its arguments are no JSON."""
-        return self._calls.begun - 1 if self._calls.begun > self._calls.complete else None
-
     def push(self, text: str) -> tuple[AnswerPiece, ...]:
         """Return what is certain now, in the order of the answer."""
         return self._take(self._split.push(text))

@@ -190,6 +190,6 @@ def _warn(prepared: Prepared, message: Ended) -> list[str]:
     if message.closed_at is not None and message.reason not in (CANCELLED, ERROR):
         found.append(
             f"The reasoning was closed after {message.closed_at} tokens, the thinking budget or "
-            "what leaves room for the answer."
+            "what leaves room for the answer, or where the model ended without an answer."
         )
     return found

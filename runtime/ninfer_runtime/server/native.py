@@ -10,7 +10,12 @@ from starlette.responses import JSONResponse, Response
 
 from ninfer_runtime.server.api_error import invalid
 from ninfer_runtime.server.bodies.native import ApplyTemplateBody, DetokenizeBody, TokenizeBody
-from ninfer_runtime.server.context import ServerContext, find_context, read_json
+from ninfer_runtime.server.context import (
+    ServerContext,
+    find_context,
+    read_json,
+    run_sized,
+)
 from ninfer_runtime.server.documents import describe, describe_reading
 from ninfer_runtime.server.generation import prepare
 from ninfer_runtime.server.readiness import RETRY_SECONDS, describe_health
@@ -49,11 +54,15 @@ async def tokenize(request: Request) -> Response:
     as the list of its bytes."""
     body = TokenizeBody.read(await read_json(request))
     service = find_context(request).service
-    ids = service.encode(body.content, body.parse_special is not False)
-    if not body.with_pieces:
-        return JSONResponse({"tokens": ids})
-    pieces = [{"id": id, "piece": _write_piece(service.tokenizer.token_bytes(id))} for id in ids]
-    return JSONResponse({"tokens": pieces})
+
+    def work() -> Response:
+        ids = service.encode(body.content, body.parse_special is not False)
+        if not body.with_pieces:
+            return JSONResponse({"tokens": ids})
+        read = service.tokenizer.token_bytes
+        return JSONResponse({"tokens": [{"id": id, "piece": _write_piece(read(id))} for id in ids]})
+
+    return await run_sized(len(body.content), work)
 
 
 @router.post("/detokenize", **describe(DetokenizeBody, "The text of tokens"))
@@ -64,7 +73,9 @@ async def detokenize(request: Request) -> Response:
     if beyond is not None:
         message = f"tokens[{beyond}]: there are only {service.card.vocabulary} tokens"
         raise invalid(message, f"tokens[{beyond}]", "invalid_value")
-    return JSONResponse({"content": service.decode(body.tokens)})
+    return await run_sized(
+        len(body.tokens), lambda: JSONResponse({"content": service.decode(body.tokens)})
+    )
 
 
 @router.post("/apply-template", **describe(ApplyTemplateBody, "The prompt of a conversation"))

@@ -142,7 +142,9 @@ class Service:
 
     async def prepare_chat(self, request: ChatRequest) -> Prepared:
         """Return a conversation ready to start. ApiError 400 names the field that is at fault."""
-        return await self._prepare(lambda preparation: preparation.prepare_chat(request))
+        return await self._prepare(
+            lambda preparation: preparation.prepare_chat(request), counted=request.counted
+        )
 
     async def prepare_text(self, request: TextRequest) -> Prepared:
         """Return a text ready to go on with. ApiError 400 names the field that is at fault."""
@@ -205,12 +207,17 @@ class Service:
         self._admission = Admission(self._ready.lanes, self._options.max_pending)
         self._status = (READY, 0)
 
-    async def _prepare(self, act: Callable[[Preparation], Prepared]) -> Prepared:
+    async def _prepare(
+        self, act: Callable[[Preparation], Prepared], *, counted: bool = False
+    ) -> Prepared:
         self._require_ready()
         assert self._preparation is not None
-        work = self._loop.run_in_executor(self._threads, act, self._preparation)
+        self._admission.begin(counted=counted)
+        work = self._threads.submit(act, self._preparation)
+        # Of a request that is given up the thread goes on, and so does its count.
+        work.add_done_callback(lambda _: self._call(self._admission.finish))
         try:
-            return await asyncio.wait_for(work, _PREPARING_SECONDS)
+            return await asyncio.wait_for(asyncio.wrap_future(work), _PREPARING_SECONDS)
         except TimeoutError:
             raise invalid(
                 f"the request could not be prepared within {_PREPARING_SECONDS:.0f} s"
@@ -246,8 +253,12 @@ class Service:
 
     def _let_go(self, state: AnswerState) -> None:
         """The reader is gone; called in whatever thread drops it."""
+        self._call(lambda: self._abort(state))
+
+    def _call(self, act: Callable[[], None]) -> None:
+        """Call in the loop, from whatever thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._abort, state)
+            self._loop.call_soon_threadsafe(act)
 
     def _abort(self, state: AnswerState) -> None:
         state.closed = True

@@ -86,14 +86,6 @@ def shape_of(settings: Settings) -> Shape:
     )
 
 
-def measure_fit(
-    artifact: Artifact, geometry: ModelGeometry, settings: Settings, available: int
-) -> Fit:
-    """Return whether an engine with these settings fits `available` bytes, and what would."""
-    plan = plan_memory(artifact, geometry, settings)
-    return fit(geometry, plan.shape, plan.budget.weights, available)
-
-
 def plan_memory(artifact: Artifact, geometry: ModelGeometry, settings: Settings) -> MemoryPlan:
     """Return what an engine with these settings takes."""
     shape = shape_of(settings)

@@ -54,7 +54,8 @@ def split(text, thinking=False, tools=TOOLS, portion=None, cut=False, parallel=T
     calls = list(zip(names, ("".join(parts) for parts in arguments), strict=True))
     reasoning = "".join(piece.reasoning for piece in pieces)
     content = "".join(piece.content for piece in pieces)
-    return reasoning, content, calls, parser.complete_calls, parser.cut_call
+    complete = parser.complete_calls
+    return reasoning, content, calls, complete, complete if complete < len(calls) else None
 
 
 def check(text, *, reasoning="", content="", calls=(), **options):

@@ -284,3 +284,60 @@ def test_the_loop_sleeps_when_there_is_nothing_to_do(host, demo):
     threading.Event().wait(0.2)
     assert len(calls) == before and calls[-1] is None
     assert isinstance(live.ask(1, max_tokens=3)[1], Ended)
+
+
+@SPECULATION
+@pytest.mark.parametrize("ahead", [False, True], ids=["soon", "late"])
+def test_a_constrained_answer_follows_reasoning_that_the_model_left(
+    host, demo_engines, spec, ahead
+):
+    """SV-17: a stop id inside the reasoning, its first token or a later one, does not count."""
+    live = host(demo_engines(look_ahead=ahead, **spec))
+    stop, constraint = live.tokenizer.stops[0], Constraint("json_schema", SCHEMA)
+    whole, _ = live.ask(0, watch=WatchedAnswer(True))
+    ids = live.tokenizer.encode(whole)
+    place = next(
+        i
+        for i, id in enumerate(ids)
+        if i
+        and live.tokenizer.decode((id,)).isascii()
+        and live.tokenizer.decode((id,)).strip().isalpha()
+        and id not in ids[:i]
+    )
+    for key, (stops, sampling, kept) in enumerate(
+        [
+            (None, Sampling(bias={stop: 100.0}), 0),
+            ((*live.tokenizer.stops, ids[place]), Sampling(), place),
+        ]
+    ):
+        asked = {"stops": stops, "sampling": sampling}
+        text, end = live.ask(
+            10 + key, watch=WatchedAnswer(True, constraint=constraint), max_tokens=40, **asked
+        )
+        head, answer = text.split("</think>\n\n")
+        assert head == live.tokenizer.decode(ids[:kept]) + "\n"
+        assert set(json.loads(answer)) == {"a"} and end.reason == "stop"
+        assert (end.closed_at, end.open_reasoning) == (kept, False)
+        # Without a constraint the model's own end stands.
+        text, end = live.ask(20 + key, watch=WatchedAnswer(True), **asked)
+        assert (end.reason, end.open_reasoning, end.tokens) == ("stop", True, kept + 1)
+    assert_empty(live)
+
+
+def test_a_picture_without_memory_ends_its_request_alone(host, demo, monkeypatch):
+    """SV-2: the engine goes on."""
+    live = host(make_engine(demo, max_context=256, lanes=2))
+    live.submit(0, max_tokens=30, stops=())
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr("ninfer_runtime.server.engine_process.arrivals.Arrivals._see", fail)
+    media = PromptMedia(
+        (MediumPlace(b"x", PatchGrid(1, 4, 4), 1, 5),), np.arange(1, 5), np.zeros((3, 8), np.int32)
+    )
+    live.submit(1, media=media)
+    live.submit(2, max_tokens=3)
+    end = live.end_of(1)
+    assert (end.reason, end.refused) == ("error", False) and "memory" in str(end.error)
+    assert live.end_of(0).tokens == 30 and live.end_of(2).tokens == 3

@@ -79,11 +79,6 @@ class CallNumbering:
         self._begun = 0
         self.complete = 0
 
-    @property
-    def begun(self) -> int:
-        """How many calls were handed out, the open one with them."""
-        return self._begun if self._parallel else min(self._begun, 1)
-
     def number(self, pieces: list[CallPiece]) -> tuple[CallDelta, ...]:
         deltas = []
         for piece in pieces:

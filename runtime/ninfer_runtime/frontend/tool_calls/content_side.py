@@ -38,11 +38,6 @@ class ContentSide:
         self._reader: CallReader | None = None
         self._pieces: list[Piece] = []
 
-    @property
-    def in_call(self) -> bool:
-        """Whether a call was begun that is not complete."""
-        return self._writer.open
-
     def push(self, text: str) -> list[Piece]:
         for event in self._scanner.push(text):
             self._take(event)

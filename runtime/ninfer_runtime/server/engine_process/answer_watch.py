@@ -13,6 +13,7 @@ from ninfer_runtime.server.engine_process.grammar import AnswerMask, Matcher
 from ninfer_runtime.server.engine_process.messages import WatchedAnswer
 from ninfer_runtime.server.engine_process.reasoning_mark import ReasoningMark
 from ninfer_runtime.server.events import ScoredToken
+from ninfer_runtime.server.thinking_limit import SHORT_CLOSE_TEXT
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class AnswerWatch:
             self.tokens += 1
             last = index + 1 == len(step.tokens)
             if last and step.finish == STOP:
-                self.reasoning += self._mark.inside
+                turn = self._read_stop()
                 break
             score = step.scores[index] if step.scores else None
             turn = self._read_token(token, score, parts)
@@ -101,6 +102,16 @@ class AnswerWatch:
             parts.append(self._stops.finish())
             self._scores.sent = self._scores.seen + 1
         return Reading("".join(parts), self._scores.release(), turn)
+
+    def _read_stop(self) -> Turn | None:
+        """Count a stop id. Inside the reasoning of an answer that must match something it does not
+        count: the reasoning is closed in its place, and the answer follows."""
+        if self._mark.inside and self._matcher is not None and self._mask is None:
+            self.tokens -= 1
+            self.closed_at = self.reasoning
+            return self._restrict(tuple(self._tokenizer.encode(SHORT_CLOSE_TEXT)))
+        self.reasoning += self._mark.inside
+        return None
 
     def _read_token(self, token: int, score: TokenScore | None, parts: list[str]) -> Turn | None:
         was_behind = self._mark.behind

@@ -49,11 +49,11 @@ class Grammars:
                 "grammar is too long", got=f"{len(constraint.text)} characters", want=MAX_TEXT
             )
         limits = llguidance.LLParserLimits(verbose_errors=False)
-        grammar = _translate(constraint)
         try:
+            grammar = _translate(constraint)
             matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
         except BaseException as error:  # a panic in the library is no Exception
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+            if isinstance(error, KeyboardInterrupt | SystemExit | RequestError):
                 raise
             raise _refuse(constraint, f"{type(error).__name__}: {error}") from None
         if matcher.is_error():
@@ -87,14 +87,15 @@ class Matcher:
 
     def consume(self, tokens: Sequence[int]) -> None:
         """Move on; RequestError for a token that may not come."""
-        if tokens and not self._matcher.consume_tokens(list(tokens)):
+        if tokens and not _shield(lambda: self._matcher.consume_tokens(list(tokens))):
             raise RequestError(f"the answer left its grammar: {_first_line(self._matcher)}")
 
     def mask(self) -> torch.Tensor:
         """Return int32 [ceil(V / 32)], a bit for every token; RequestError when the grammar takes
         more effort than it may."""
         words = torch.zeros(self._words, dtype=torch.int32)
-        self._matcher.unsafe_compute_mask_ptr(words.data_ptr(), words.numel() * 4)
+        place, size = words.data_ptr(), words.numel() * 4
+        _shield(lambda: self._matcher.unsafe_compute_mask_ptr(place, size))
         if self._matcher.is_error():
             raise RequestError(f"the grammar cannot go on: {_first_line(self._matcher)}")
         return words
@@ -135,6 +136,17 @@ class AnswerMask:
 
 def grammars_available() -> bool:
     return importlib.util.find_spec("llguidance") is not None
+
+
+def _shield(act: Callable[[], Any]) -> Any:
+    """Return what the library returns. RequestError for a panic in it, which is no Exception and
+    would end every request instead of one."""
+    try:
+        return act()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise RequestError(f"the grammar library failed: {type(error).__name__}: {error}") from None
 
 
 def _first_line(matcher: Any) -> str:

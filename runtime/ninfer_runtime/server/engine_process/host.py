@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ninfer_runtime.engine.engine import Engine
 from ninfer_runtime.engine.request import CANCELLED, ERROR, STOP, Request, Step
 from ninfer_runtime.engine.sequence import Phase
@@ -115,12 +117,16 @@ class Host:
                 self._deadline = time.monotonic() + message.limit
 
     def _guard(self, key: int, act: Callable[[], None]) -> None:
-        """Do something for a request that does not run yet; it ends if it is refused."""
+        """Do something for a request that does not run yet; it ends if it is refused, or if there
+        is no memory for it, which leaves the engine as it was."""
         try:
             act()
         except RequestError as error:
             self._arrivals.remove(key)
             self._say(Ended(key, ERROR, error=str(error), refused=True))
+        except (MemoryError, torch.OutOfMemoryError):
+            self._arrivals.remove(key)
+            self._say(Ended(key, ERROR, error="there is not enough memory for the request's media"))
 
     def _cancel(self, key: int) -> None:
         if self._arrivals.remove(key):
