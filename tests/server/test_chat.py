@@ -115,7 +115,7 @@ def test_usage_chunk_is_last_and_all_others_say_null(http: httpx.Client):
     assert not any("timings" in chunk for chunk in others)
 
 
-def test_streamed_calls_join_to_the_whole_ones(http: httpx.Client, fake: FakeService):
+def test_case_31_streamed_calls_join_to_the_whole_ones(http: httpx.Client, fake: FakeService):
     """Case 31: the name first, then fragments that join to the arguments."""
     fake.script = CALL
     whole = http.post(PATH, json=HI).json()["choices"][0]["message"]
@@ -213,7 +213,7 @@ def test_refusals_before_the_first_token_are_statuses(http: httpx.Client, fake, 
         ((0, end("cancelled")), "service_unavailable"),
     ],
 )
-def test_failure_in_the_middle_is_an_error_event_and_no_done(http, fake, failure, code):
+def test_case_40_failure_in_the_middle_is_an_error_event_and_no_done(http, fake, failure, code):
     """HT-11, case 40."""
     fake.script = [*say("Hel")[:1], failure]
     text = http.post(PATH, json={**HI, "stream": True}).text

@@ -146,7 +146,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "param", "code"), REFUSED, ids=lambda value: str(value)[:60])
-def test_what_has_no_effect_is_refused_by_name(http: httpx.Client, fake, fields, param, code):
+def test_case_65_what_has_no_effect_is_refused_by_name(
+    http: httpx.Client, fake, fields, param, code
+):
     answer = http.post("/v1/chat/completions", json={"messages": HI, **fields})
     error = answer.json()["error"]
     assert answer.status_code == 400, error
@@ -166,7 +168,7 @@ ACCEPTED = {
 }  # fmt: skip
 
 
-def test_harmless_values_change_nothing(http: httpx.Client, fake: FakeService):
+def test_case_65_harmless_values_change_nothing(http: httpx.Client, fake: FakeService):
     assert http.post("/v1/chat/completions", json={"messages": HI, **ACCEPTED}).status_code == 200
     assert http.post("/v1/chat/completions", json={"messages": HI}).status_code == 200
     odd, plain = fake.seen
@@ -190,7 +192,7 @@ def test_documented_no_ops_are_accepted_with_any_value(http: httpx.Client, fake,
     assert seen.messages[1]["content"] == [{"type": "text", "text": "t"}]
 
 
-def test_every_sampling_field_arrives(http: httpx.Client, fake: FakeService):
+def test_case_65_every_sampling_field_arrives(http: httpx.Client, fake: FakeService):
     body = {
         "messages": HI, "temperature": 0.5, "top_k": 7, "top_p": 0.8, "min_p": 0.1,
         "presence_penalty": 1.0, "frequency_penalty": -1.0, "repetition_penalty": 1.1,
@@ -228,7 +230,7 @@ def test_every_sampling_field_arrives(http: httpx.Client, fake: FakeService):
          Constraint("gbnf", 'root ::= "a"')),
     ],
 )  # fmt: skip
-def test_constraints_arrive_in_one_form(http: httpx.Client, fake, fields, constraint):
+def test_case_33_constraints_arrive_in_one_form(http: httpx.Client, fake, fields, constraint):
     """Case 33: never accepted and ignored."""
     assert http.post("/v1/chat/completions", json={"messages": HI, **fields}).status_code == 200
     assert fake.seen[0].answer.constraint == constraint

@@ -77,7 +77,7 @@ def test_what_is_no_json_object_is_a_400(http: httpx.Client, path, data):
     assert "request body" in answer.json()["error"]["message"]
 
 
-def test_two_hundred_tools_with_deep_schemas_pass(http: httpx.Client, fake: FakeService):
+def test_case_30_two_hundred_tools_with_deep_schemas_pass(http: httpx.Client, fake: FakeService):
     """Case 30: works, or 400 with a limit."""
 
     def schema(levels: int) -> dict:

@@ -52,7 +52,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_every_way_inside_gets_the_same_answer(serve, fake: FakeService, files, allowed):
+def test_case_76_every_way_inside_gets_the_same_answer(serve, fake: FakeService, files, allowed):
     http = serve(HttpOptions(media_urls=allowed)).http
     answers = set()
     for address in INSIDE:
@@ -138,7 +138,7 @@ def test_redirects_are_followed_within_the_public(files):
     ["ok/1001", "missing/", "drip/", "to/http://127.0.0.2:{port}/ok/", "to/file:///etc/passwd",
      "to/http://localhost.invalid/", "to/{home}/to/{home}/to/{home}/ok/1", "to/"],
 )  # fmt: skip
-def test_too_large_too_slow_too_far_or_inside_is_one_refusal(files, path):
+def test_case_76_too_large_too_slow_too_far_or_inside_is_one_refusal(files, path):
     home = f"http://127.0.0.1:{files.port}"
     begun = time.monotonic()
     with pytest.raises(ApiError) as caught:
@@ -149,7 +149,7 @@ def test_too_large_too_slow_too_far_or_inside_is_one_refusal(files, path):
     assert not any(":0" in host or "127.0.0.2" in host for _, host in files.seen)
 
 
-def test_a_host_that_also_has_an_inside_address_is_refused(files, monkeypatch):
+def test_case_76_a_host_that_also_has_an_inside_address_is_refused(files, monkeypatch):
     """The address that was checked is the one connected to, and all of them are checked."""
     found = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("10.0.0.1")]
 
@@ -169,7 +169,7 @@ def test_data_addresses_pass_untouched():
     assert fetch(messages, allowed=False) == tuple(messages)
 
 
-def test_without_vision_the_flag_is_named(serve, fake: FakeService):
+def test_case_78_without_vision_the_flag_is_named(serve, fake: FakeService):
     fake.card = FakeCard(vision=False)
     for url in ("data:image/png;base64,AAAA", "http://127.0.0.1/"):
         answer: httpx.Response = serve().http.post(

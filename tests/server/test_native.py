@@ -23,7 +23,7 @@ ROUTES = [
         (("stopping", None), "service_unavailable"),
     ],
 )
-def test_without_an_engine_every_route_says_when_to_come_back(serve, fake, status, code):
+def test_case_86_without_an_engine_every_route_says_when_to_come_back(serve, fake, status, code):
     """Case 86: never healthy while it cannot serve."""
     http = serve().http
     fake.status = status

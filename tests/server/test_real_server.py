@@ -45,7 +45,7 @@ def client(server: RealServer):
         yield found
 
 
-def test_while_loading_it_says_so(server: RealServer):
+def test_case_86_while_loading_it_says_so(server: RealServer):
     """HT-1, case 86. The first answers came before the model was there."""
     assert server.while_loading
     for health, models in zip(server.while_loading[::2], server.while_loading[1::2], strict=True):
@@ -79,7 +79,7 @@ def test_usage_counts_the_prompt_the_template_makes(server: RealServer):
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(tokens), 3)
 
 
-def test_an_answer_cut_inside_its_reasoning_says_so(server: RealServer):
+def test_case_37_an_answer_cut_inside_its_reasoning_says_so(server: RealServer):
     """Case 37."""
     answer = server.chat(max_tokens=5).json()
     assert answer["choices"][0]["finish_reason"] == "length"
@@ -104,7 +104,7 @@ def test_tools_of_the_openai_package(client: openai.OpenAI):
     assert isinstance(json.loads(arguments), dict)
 
 
-def test_structured_output_of_the_openai_package(client: openai.OpenAI):
+def test_case_33_structured_output_of_the_openai_package(client: openai.OpenAI):
     """Case 33: truly constrained, with and without thinking, with speculation."""
     for budget in (0, 20):
         answer = client.chat.completions.parse(
@@ -115,7 +115,7 @@ def test_structured_output_of_the_openai_package(client: openai.OpenAI):
         assert bool(answer.usage.completion_tokens_details.reasoning_tokens) == bool(budget)
 
 
-def test_refusals_name_the_field(server: RealServer):
+def test_case_80_refusals_name_the_field(server: RealServer):
     """Case 80 and grammars that are none."""
     answer = server.chat("x " * 3000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
@@ -151,7 +151,7 @@ def test_choices_have_seeds_of_their_own(server: RealServer):
     assert server.chat(n=3).json()["error"]["param"] == "n"
 
 
-def test_a_client_that_goes_frees_its_lane(server: RealServer):
+def test_case_38_and_68_a_client_that_goes_frees_its_lane(server: RealServer):
     """Case 38, case 68: whether it reads a stream or waits for a whole answer."""
     for _ in range(3):
         socks = [server.send(**LONG, stream=stream) for stream in (True, False, True)]
@@ -165,7 +165,7 @@ def test_a_client_that_goes_frees_its_lane(server: RealServer):
     assert server.chat(max_tokens=2).is_success
 
 
-def test_health_answers_at_once_while_lanes_work(server: RealServer):
+def test_case_86_health_answers_at_once_while_lanes_work(server: RealServer):
     """Case 86: 200 under load, within 100 ms (three times that here, for busy machines)."""
     socks = [server.send(**LONG, stream=True) for _ in range(2)]
     assert wait_for(lambda: server.busy() == 2)
@@ -189,7 +189,7 @@ def test_a_queue_that_is_full_is_a_429(server: RealServer):
     assert wait_for(lambda: server.busy() == 0)
 
 
-def test_an_engine_that_dies_ends_the_server_and_tells_its_clients(demo_file, tmp_path):
+def test_case_40_an_engine_that_dies_ends_the_server_and_tells_its_clients(demo_file, tmp_path):
     """Case 40: error events, unhealthy, exit status not zero."""
     with RealServer(demo_file, tmp_path / "log", engine={"max_context": 2048}) as server:
         events: list[str] = []
@@ -209,7 +209,7 @@ def test_an_engine_that_dies_ends_the_server_and_tells_its_clients(demo_file, tm
         assert server.process.wait(10) != 0
 
 
-def test_a_server_that_is_told_to_end_says_so_in_its_streams(demo_file, tmp_path):
+def test_case_87_a_server_that_is_told_to_end_says_so_in_its_streams(demo_file, tmp_path):
     """Case 87: an error event, not an end that looks like the model's own."""
     with RealServer(demo_file, tmp_path / "log", engine={"max_context": 2048}) as server:
         sock = server.send(**LONG, stream=True)

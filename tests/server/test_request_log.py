@@ -71,7 +71,7 @@ def test_one_request_is_one_line_whatever_its_path_spells(serve, caplog):
     assert "/a?b?[31m" in record.getMessage()
 
 
-def test_a_client_that_went_is_said_to_have(serve, fake: FakeService, tmp_path):
+def test_case_38_a_client_that_went_is_said_to_have(serve, fake: FakeService, tmp_path):
     """Case 38: log says cancelled."""
     path = tmp_path / "requests.jsonl"
     fake.script = [*say("a")[:1], 60.0]

@@ -26,12 +26,12 @@ LEVELS = ("low", "medium", "xhigh")
         (None, LEVELS, None),
     ],
 )
-def test_effort_becomes_the_nearest_of_the_template(given, supported, effective):
+def test_case_36_effort_becomes_the_nearest_of_the_template(given, supported, effective):
     assert fit_effort(given, supported, "reasoning_effort") == effective
 
 
 @pytest.mark.parametrize("supported", [LEVELS, ()])
-def test_unknown_effort_is_refused_with_the_accepted_words(supported):
+def test_case_36_unknown_effort_is_refused_with_the_accepted_words(supported):
     with pytest.raises(ApiError) as caught:
         fit_effort("banana", supported, "reasoning_effort")
     error = caught.value
@@ -71,7 +71,7 @@ def test_spellings_that_agree_are_one(effort, enabled, budget, kwargs, fields):
         ("none", None, 10, {}),
     ],
 )
-def test_spellings_that_disagree_are_refused(effort, enabled, budget, kwargs):
+def test_case_36_spellings_that_disagree_are_refused(effort, enabled, budget, kwargs):
     with pytest.raises(ApiError) as caught:
         join_thinking(effort, enabled, budget, kwargs)
     assert (caught.value.status, caught.value.code) == (400, "conflicting_template_option")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -83,7 +84,7 @@ async def apply_template(request: Request) -> Response:
     """Give the prompt that the body would be answered with."""
     body = ApplyTemplateBody.read(await read_json(request))
     find_context(request).check_model(body.model)
-    prepared = await prepare(request, body.request())
+    prepared = await prepare(request, replace(body.request(), counted=True))
     return JSONResponse({"prompt": prepared.text})
 
 

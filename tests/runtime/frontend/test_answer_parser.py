@@ -105,7 +105,7 @@ def call(**arguments):
         ("undeclared", "plain", "plain"),
     ],
 )
-def test_arguments_have_the_declared_type(key, text, value):
+def test_case_23_arguments_have_the_declared_type(key, text, value):
     """TC-10 to TC-13, case 23"""
     check(call(**{key: text}), calls=[("f", {key: value})])
 
@@ -115,7 +115,7 @@ CLOSERS = ("</parameter>\n", "</function>\n", "</tool_call>")
 
 @pytest.mark.parametrize("missing", range(8))
 @pytest.mark.parametrize("again", [False, True])
-def test_closing_tags_may_be_missing_in_every_combination(missing, again):
+def test_case_26_closing_tags_may_be_missing_in_every_combination(missing, again):
     """TC-5, case 26"""
     text = FINISH
     for bit, closer in enumerate(CLOSERS):
@@ -141,7 +141,7 @@ def test_closing_tags_may_be_missing_in_every_combination(missing, again):
         (58, '{"answer": "204\\n'),
     ],
 )
-def test_a_call_that_was_cut_is_never_json(end, arguments):
+def test_case_26_a_call_that_was_cut_is_never_json(end, arguments):
     """TC-6, case 26"""
     for portion in (None, 1, 5):
         got = split(FINISH[:end], portion=portion, cut=True)
@@ -157,7 +157,7 @@ def test_a_call_that_was_cut_behind_all_its_parameters_is_complete():
     assert (name, arguments) == ("f", '{"a": "x", "b": 5')
 
 
-def test_text_stands_before_and_between_calls():
+def test_case_27_text_stands_before_and_between_calls():
     """TC-3, case 27"""
     check(f"I'll look.\n\n{CALL}", content="I'll look.", calls=[CALLED])
     text = f"I'll look.\n\n{CALL}\n\nAnd:\n{CALL}\n{CALL}\n"
@@ -165,7 +165,7 @@ def test_text_stands_before_and_between_calls():
     check(text, content="I'll look.\n\nAnd:", calls=[CALLED], parallel=False)
 
 
-def test_a_call_in_the_reasoning_is_a_call_and_a_quoted_one_is_not():
+def test_case_25_a_call_in_the_reasoning_is_a_call_and_a_quoted_one_is_not():
     """TC-7, case 25"""
     check(f"plan...\n{FINISH}\n</think>", reasoning="plan...", calls=[FINISHED], thinking=True)
     check(f"plan...\n{FINISH}", reasoning="plan...", calls=[FINISHED], thinking=True)
@@ -225,7 +225,7 @@ def test_undeclared_functions_are_delivered():
     check(CALL.replace("=f>", "=h>"), calls=[("h", {"a": "x", "b": 5})])
 
 
-def test_without_tools_no_call_is_made_and_no_tag_is_shown():
+def test_case_32_without_tools_no_call_is_made_and_no_tag_is_shown():
     """TC-4, case 32"""
     for text in (CALL, f"a {CALL} b"):
         got = split(text, tools=NO_TOOLS)
@@ -235,7 +235,7 @@ def test_without_tools_no_call_is_made_and_no_tag_is_shown():
     check(element, content=element, tools=NO_TOOLS)
 
 
-def test_arguments_come_while_they_are_written():
+def test_case_31_arguments_come_while_they_are_written():
     """TC-2, case 31"""
     parser = AnswerParser(False, TOOLS)
     pieces = [p for c in call(a="word " * 100) for p in parser.push(c)]
@@ -244,7 +244,7 @@ def test_arguments_come_while_they_are_written():
     assert all(len(delta.arguments) < 20 for delta in deltas) and len(deltas) > 400
 
 
-def test_unclosed_reasoning_is_all_reasoning():
+def test_case_35_unclosed_reasoning_is_all_reasoning():
     """Case 35"""
     assert split("Okay, 2+2 is 4.", thinking=True) == ("Okay, 2+2 is 4.", "", [], 0, None)
 
@@ -317,12 +317,12 @@ def check_any(text, thinking, cut, tools, parallel, portions):
     st.booleans(),
     st.integers(2, 9),
 )
-def test_streamed_equals_whole(text, thinking, cut, tools, parallel, portion):
+def test_case_55_and_88_streamed_equals_whole(text, thinking, cut, tools, parallel, portion):
     """TC-1, cases 55 and 88"""
     check_any(text, thinking, cut, tools, parallel, (1, portion))
 
 
-def test_ten_thousand_mixes_are_split_without_an_error():
+def test_case_88_ten_thousand_mixes_are_split_without_an_error():
     """TC-1, case 88"""
     draw = random.Random(88)
     for _ in range(10_000):
@@ -359,7 +359,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_long_runs_of_anything_take_linear_time(unit):
+def test_case_30_long_runs_of_anything_take_linear_time(unit):
     """TC-1, case 30"""
     for head in HEADS:
         for thinking in (False, True):
@@ -368,7 +368,7 @@ def test_long_runs_of_anything_take_linear_time(unit):
             assert time.process_time() - began < 1.0
 
 
-def test_single_characters_take_linear_time():
+def test_case_30_single_characters_take_linear_time():
     """TC-1, case 30"""
     for unit in (" ", "<", "a"):
         began = time.process_time()

@@ -40,11 +40,11 @@ def test_lossless_files_give_their_pixels(format):
 
 
 @pytest.mark.parametrize("format", ["JPEG", "WEBP", "GIF"])
-def test_other_files_give_their_size(format):
+def test_case_73_other_files_give_their_size(format):
     assert decode(encode_picture(random_pixels(7, 9), format)).shape == (7, 9, 3)
 
 
-def test_photographs_are_turned_upright():
+def test_case_73_photographs_are_turned_upright():
     """FE-14"""
     pixels = random_pixels(4, 6)
     exif = Image.Exif()
@@ -52,7 +52,7 @@ def test_photographs_are_turned_upright():
     assert np.array_equal(decode(encode_picture(pixels, exif=exif)), np.rot90(pixels, -1))
 
 
-def test_transparency_and_grey_become_colours():
+def test_case_73_transparency_and_grey_become_colours():
     pixels = np.dstack([random_pixels(3, 3), np.zeros((3, 3), np.uint8)])
     assert np.array_equal(decode(encode_picture(pixels)), pixels[:, :, :3])
     grey = np.arange(9, dtype=np.uint8).reshape(3, 3)
@@ -77,7 +77,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_file_is_one_error_that_names_it(case):
+def test_case_73_a_hostile_file_is_one_error_that_names_it(case):
     """FE-14"""
     data, text = HOSTILE[case]
     with pytest.raises(RequestError) as caught:

@@ -90,7 +90,7 @@ def test_media_are_listed_in_order_with_their_source():
         (["user", "developer", "system"], "b\n\nc"),
     ],
 )
-def test_system_texts_stand_first_in_their_order(roles, text):
+def test_case_17_and_18_system_texts_stand_first_in_their_order(roles, text):
     """FE-25, cases 17 and 18"""
     messages = [{"role": role, "content": "abcde"[i]} for i, role in enumerate(roles)]
     first, *talk = prepare_messages(messages)
@@ -105,7 +105,7 @@ WRAPPED = {"role": "user", "content": "<tool_response>\nok\n</tool_response>\n"}
 
 
 @pytest.mark.parametrize("talk", [[CALL, RESULT], [WRAPPED], [{"role": "assistant"}]])
-def test_a_talk_without_a_question_begins_with_an_empty_one(talk):
+def test_case_19_a_talk_without_a_question_begins_with_an_empty_one(talk):
     """FE-26, case 19"""
     system = {"role": "system", "content": "s"}
     first, second, *rest = prepare_messages([system, *talk])
@@ -146,7 +146,7 @@ def test_older_and_other_forms_become_the_one():
     assert (got["role"], got["content"]) == ("tool", "ok")
 
 
-def test_an_answer_that_speaks_of_the_mark_keeps_its_first_half():
+def test_case_21_an_answer_that_speaks_of_the_mark_keeps_its_first_half():
     """FE-28, case 21"""
     _, plain, inline = prepare_messages(
         [

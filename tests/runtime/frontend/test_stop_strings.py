@@ -28,7 +28,9 @@ def feed(stops: tuple[str, ...], pieces: list[str]) -> tuple[str, str | None]:
         (("🧿!",), "look 🧿!", "look ", "🧿!"),
     ],
 )
-def test_the_text_ends_before_the_stop_string_that_is_complete_first(stops, text, want, found):
+def test_case_56_the_text_ends_before_the_stop_string_that_is_complete_first(
+    stops, text, want, found
+):
     """FE-21: of two that end together the longer one counts; in whatever pieces it comes."""
     assert feed(stops, list(text)) == (want, found)
     cuts = random.Random(text)
@@ -41,7 +43,7 @@ def test_the_text_ends_before_the_stop_string_that_is_complete_first(stops, text
         assert feed(stops, pieces) == (want, found)
 
 
-def test_only_a_possible_beginning_is_held():
+def test_case_56_only_a_possible_beginning_is_held():
     """FE-22"""
     matcher = StopStrings(("beta gamma",))
     assert matcher.push("alpha be") == "alpha "

@@ -46,7 +46,7 @@ def test_kinds_are_read_from_the_schema(schema, kinds):
 
 
 @pytest.mark.parametrize("tools", [None, [], ()])
-def test_no_tools_and_empty_tools_are_the_same(tools):
+def test_case_32_no_tools_and_empty_tools_are_the_same(tools):
     """TC-20, case 32"""
     assert not read_tools(tools)
 
@@ -70,7 +70,7 @@ def test_what_is_no_tool_is_named(text):
     assert str(caught.value).startswith(text)
 
 
-def test_choices_that_cannot_be_met_name_the_field():
+def test_case_32_choices_that_cannot_be_met_name_the_field():
     """TC-20, case 32"""
     tools = read_tools([tool("f", {})])
     for some, choice in (
@@ -90,7 +90,7 @@ def nest(levels):
     return schema
 
 
-def test_many_tools_and_deep_schemas_are_read():
+def test_case_30_many_tools_and_deep_schemas_are_read():
     """TC-20, case 30"""
     many = [
         tool(f"t{i}", {"a": {"description": "d" * 2048, "type": "integer"}}) for i in range(200)
@@ -196,7 +196,7 @@ def test_strict_tools_are_held_to_their_schema(accepts):
     assert accepts(grammar, call("q", z="1", y="2"))
 
 
-def test_deep_schemas_can_be_forced(accepts):
+def test_case_30_deep_schemas_can_be_forced(accepts):
     """TC-21, case 30"""
     deep = read_tools([tool("d", {"v": nest(100)})])
     assert accepts(force_calls(deep, ToolChoice("required")), call("d", v='{"x": {}}'))

@@ -75,7 +75,7 @@ def test_a_reader_gives_grids_and_times():
     assert reader.read_image(encode_picture(random_pixels(256, 256)), "x").grid == (1, 16, 16)
 
 
-def test_one_frame_is_a_video_too():
+def test_case_74_one_frame_is_a_video_too():
     medium = MediaReader(IMAGE, VIDEO).read_pictures([encode_picture(FRAMES[0])], "clip")
     assert medium.grid.frames == 1
     assert medium.seconds == (0.0,)
@@ -114,7 +114,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_video_is_one_error_that_names_it(case):
+def test_case_74_a_hostile_video_is_one_error_that_names_it(case):
     """FE-14"""
     act, text = HOSTILE[case]
     with pytest.raises(RequestError) as caught:

@@ -158,7 +158,7 @@ def test_reasons_of_the_end(http, fake: FakeService, done, reason, text):
         assert (message["stop_reason"], message["stop_sequence"]) == (reason, text)
 
 
-def test_small_limits_eaten_by_thinking_say_so(http, fake: FakeService):
+def test_case_37_small_limits_eaten_by_thinking_say_so(http, fake: FakeService):
     """Case 37."""
     fake.script = [
         (0, Delta(reasoning="hm")),

@@ -34,7 +34,7 @@ def test_system_text_stands_in_front(http, fake, system):
     ]  # fmt: skip
 
 
-def test_several_and_late_system_texts_keep_their_order(http, fake):
+def test_case_17_several_and_late_system_texts_keep_their_order(http, fake):
     """Case 17."""
     system = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     late = {"role": "system", "content": [{"type": "text", "text": "c"}]}

@@ -64,7 +64,7 @@ def test_all_text_comes_out_once_in_any_portions(tokenizer, thinking):
         (("6", "end"), "The beta gamma 😀 ", "end"),
     ],
 )
-def test_a_stop_string_ends_the_answer_at_its_token(tokenizer, stops, shown, found):
+def test_case_56_a_stop_string_ends_the_answer_at_its_token(tokenizer, stops, shown, found):
     """SV-15: only behind the reasoning; tokens behind it are nobody's."""
     tokens = tokenizer.encode(THOUGHT)
     head = THOUGHT.partition("The")[0]

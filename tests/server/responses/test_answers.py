@@ -147,7 +147,7 @@ def test_a_summary_is_the_reasoning_and_a_seal_holds_it(http, fake: FakeService)
     assert unseal(item["encrypted_content"]) == "Let me see."
 
 
-def test_an_answer_that_is_cut_says_so(http, fake: FakeService):
+def test_case_37_an_answer_that_is_cut_says_so(http, fake: FakeService):
     """Case 37."""
     warning = "The answer was cut inside the reasoning."
     fake.script = [

@@ -83,7 +83,7 @@ def test_a_call_that_was_cut_is_left_out(http, fake):
     assert [m["role"] for m in read_messages(http, fake, [HI, cut, HI])] == ["user", "user"]
 
 
-def test_roles_and_loops_without_a_user_arrive_in_order(http, fake):
+def test_case_18_and_19_roles_and_loops_without_a_user_arrive_in_order(http, fake):
     """Cases 18 and 19."""
     input = [
         {"role": "developer", "content": "d"}, {"role": "system", "content": "s"},
@@ -147,7 +147,7 @@ def test_every_place_of_the_one_form_has_the_clients_name(http, fake, within, pl
         assert (error["param"], error["message"]) == (place, f"{place}: bad")
 
 
-def test_images_without_vision_are_refused_with_the_flag(http, fake):
+def test_case_78_images_without_vision_are_refused_with_the_flag(http, fake):
     """Case 78."""
     fake.card = FakeCard(vision=False)
     part = {"type": "input_image", "image_url": PICTURE}

@@ -93,7 +93,7 @@ def problems_of(found: list):
     return Noted()
 
 
-def test_the_health_check_asks_the_port_that_is_served():
+def test_case_86_the_health_check_asks_the_port_that_is_served():
     """Case 86. One variable names it, and nothing else does."""
     text = (DEPLOY / "Dockerfile").read_text()
     assert text.count("ENV NINFER_PORT=8080") == 1
@@ -103,7 +103,7 @@ def test_the_health_check_asks_the_port_that_is_served():
     assert "os.environ['NINFER_PORT'] + '/health'" in check and "8080" not in check
 
 
-def test_the_image_has_what_triton_compiles_with():
+def test_case_82_the_image_has_what_triton_compiles_with():
     """Case 82."""
     text = (DEPLOY / "Dockerfile").read_text()
     assert text.splitlines().count("FROM python:3.12-slim") == 1

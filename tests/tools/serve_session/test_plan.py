@@ -75,7 +75,7 @@ def test_json_says_what_the_table_says():
     assert (record["available"], record["fits"], record["remedy"]) == (24 * GIB, True, None)
 
 
-def test_the_largest_context_fits_and_a_larger_one_does_not(scarce: int):
+def test_case_41_the_largest_context_fits_and_a_larger_one_does_not(scarce: int):
     """MEM-31."""
     contexts = plan("--memory", scarce)["largest_context"]
     for kind in ("bf16", "int8"):
@@ -106,7 +106,7 @@ def test_auto_leaves_a_gibibyte_and_takes_no_more_than_the_lanes_need():
     assert record["settings"]["kv_capacity"] == 2 * 8192
 
 
-def test_what_does_not_fit_ends_with_both_numbers_and_what_would(scarce: int):
+def test_case_41_what_does_not_fit_ends_with_both_numbers_and_what_would(scarce: int):
     """MEM-9."""
     memory = ["--memory", str(scarce), "--max-context"]
     context = plan(*memory, 64)["largest_context"]["int8"]
