@@ -22,6 +22,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Cap = Annotated[
     int, typer.Option("--max-directory-mib", help="Refuse larger directories.", min=1, max=65536)
 ]
+Spec = Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")]
+DraftTokens = Annotated[
+    int | None,
+    typer.Option(help="Drafts of a round, 3 by default.", min=1, max=15, show_default=False),
+]
+LmHeadDraft = Annotated[
+    bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
+]
+KvDtype = Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")]
+MaxContext = Annotated[
+    int | None,
+    typer.Option(help="Tokens of prompt and answer, 8192 by default.", min=1, show_default=False),
+]
 RankingCorpus = Annotated[
     list[str] | None,
     typer.Option(
@@ -132,22 +145,13 @@ def add_run(app: typer.Typer, dispatch: Callable[..., None]) -> None:
                 help="With --json: log probabilities, and of so many other tokens.", min=0, max=64
             ),
         ] = None,
-        spec: Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")] = None,
-        draft_tokens: Annotated[
-            int | None,
-            typer.Option(
-                help="Drafts of a round, 3 by default.", min=1, max=15, show_default=False
-            ),
-        ] = None,
-        lm_head_draft: Annotated[
-            bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
-        ] = False,
+        spec: Spec = None,
+        draft_tokens: DraftTokens = None,
+        lm_head_draft: LmHeadDraft = False,
         device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
         dtype: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
-        max_context: Annotated[
-            int | None, _number("Tokens of prompt and answer, 8192 by default.", 1)
-        ] = None,
-        kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
+        max_context: MaxContext = None,
+        kv_dtype: KvDtype = "auto",
         vision: Annotated[
             bool | None,
             typer.Option("--vision/--no-vision", help="Load the vision tower; as needed without."),
@@ -224,23 +228,14 @@ def add_doctor(app: typer.Typer, dispatch: Callable[..., None]) -> None:
     @app.command("doctor")
     def doctor_command(
         file: File = None,
-        max_context: Annotated[
-            int | None, _number("Tokens of prompt and answer, 8192 by default.", 1)
-        ] = None,
+        max_context: MaxContext = None,
         max_concurrency: Annotated[
             int, typer.Option(help="Answers at the same time.", min=1, max=8)
         ] = 1,
-        kv_dtype: Annotated[str, typer.Option(help="auto, bf16, fp8, int8 or fp32.")] = "auto",
-        spec: Annotated[str | None, typer.Option(help="Draft tokens ahead: mtp.")] = None,
-        draft_tokens: Annotated[
-            int | None,
-            typer.Option(
-                help="Drafts of a round, 3 by default.", min=1, max=15, show_default=False
-            ),
-        ] = None,
-        lm_head_draft: Annotated[
-            bool, typer.Option("--lm-head-draft", help="Draft with the shortlist head.")
-        ] = False,
+        kv_dtype: KvDtype = "auto",
+        spec: Spec = None,
+        draft_tokens: DraftTokens = None,
+        lm_head_draft: LmHeadDraft = False,
         vision: Annotated[
             bool | None,
             typer.Option("--vision/--no-vision", help="With the vision tower; if there is one."),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
 import torch
 
+from builders.tensor_bytes import bytes_of, tensors_of
 from gpu_engine.allocation import largest_grid
 from gpu_engine.bench import Bench, release, replaced, taken_bytes
 from gpu_engine.rows import Row
@@ -169,22 +170,3 @@ def measure_graph_pool() -> int:
     """Return the bytes of the segments that belong to captured graphs."""
     segments = torch.cuda.memory_snapshot()
     return sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) != (0, 0))
-
-
-def tensors_of(item: Any) -> list[torch.Tensor]:
-    """Return every tensor inside records, tuples and maps."""
-    if isinstance(item, torch.Tensor):
-        return [item]
-    if isinstance(item, dict):
-        return [t for value in item.values() for t in tensors_of(value)]
-    if isinstance(item, tuple | list):
-        return [t for value in item for t in tensors_of(value)]
-    if is_dataclass(item):
-        return [t for f in fields(item) for t in tensors_of(getattr(item, f.name))]
-    return []
-
-
-def bytes_of(item: Any) -> int:
-    """Return the bytes of the distinct storages inside."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors_of(item)}
-    return sum(storage.nbytes() for storage in storages.values())

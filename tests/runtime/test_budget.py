@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
 from builders.checkpoints import build_checkpoint
 from builders.conversions import converted
+from builders.tensor_bytes import bytes_of
 from ninfer_formats import numeric_formats as nf
 from ninfer_formats.inventories.family import family_geometry
 from ninfer_formats.layouts.geometry import encoded_size
@@ -30,25 +31,6 @@ from ninfer_runtime.weights.preflight import (
 
 GIB = 1 << 30
 CUDA = torch.device("cuda")
-
-
-def tensors_of(item):
-    """Every tensor inside records and tuples."""
-    if isinstance(item, torch.Tensor):
-        return [item]
-    if isinstance(item, dict):
-        return [t for value in item.values() for t in tensors_of(value)]
-    if isinstance(item, tuple | list):
-        return [t for value in item for t in tensors_of(value)]
-    if is_dataclass(item):
-        return [t for f in fields(item) for t in tensors_of(getattr(item, f.name))]
-    return []
-
-
-def bytes_of(item):
-    """Bytes of the distinct storages of the tensors inside."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors_of(item)}
-    return sum(storage.nbytes() for storage in storages.values())
 
 
 @pytest.fixture(scope="module")

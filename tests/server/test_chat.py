@@ -8,20 +8,12 @@ import httpx
 import pytest
 
 from builders.fake_service import FakeCard, FakeService, end, say
+from builders.scripted_calls import TWO_CALLS
 from ninfer_runtime.server.api_error import ApiError
-from ninfer_runtime.server.events import LENGTH, TOOL_CALLS, CallDelta, Delta, ScoredToken, Timings
+from ninfer_runtime.server.events import LENGTH, Delta, ScoredToken, Timings
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 PATH = "/v1/chat/completions"
-CALL = [
-    (0, Delta(reasoning="Let me ")),
-    (0, Delta(reasoning="see.")),
-    (0, Delta(content="I'll look.")),
-    (0, Delta(calls=(CallDelta(0, "call_1", "f"),))),
-    (0, Delta(calls=(CallDelta(0, arguments='{"a":'),))),
-    (0, Delta(calls=(CallDelta(0, arguments="1}"), CallDelta(1, "call_2", "g", "{}")))),
-    (0, end(TOOL_CALLS)),
-]
 
 
 def read_events(text: str) -> list[dict]:
@@ -67,7 +59,7 @@ def test_timings_of_nothing_are_zero(http: httpx.Client, fake: FakeService):
 
 
 def test_calls_and_reasoning_are_apart_from_content(http: httpx.Client, fake: FakeService):
-    fake.script = CALL
+    fake.script = TWO_CALLS
     choice = http.post(PATH, json=HI).json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"] == {
@@ -82,7 +74,7 @@ def test_calls_and_reasoning_are_apart_from_content(http: httpx.Client, fake: Fa
 
 
 def test_content_without_text_is_null_only_beside_calls(http: httpx.Client, fake: FakeService):
-    fake.script = CALL[3:]
+    fake.script = TWO_CALLS[3:]
     assert http.post(PATH, json=HI).json()["choices"][0]["message"]["content"] is None
     fake.script = [(0, Delta(reasoning="hm")), (0, end(LENGTH))]
     assert http.post(PATH, json=HI).json()["choices"][0]["message"]["content"] == ""
@@ -117,7 +109,7 @@ def test_usage_chunk_is_last_and_all_others_say_null(http: httpx.Client):
 
 def test_case_31_streamed_calls_join_to_the_whole_ones(http: httpx.Client, fake: FakeService):
     """Case 31: the name first, then fragments that join to the arguments."""
-    fake.script = CALL
+    fake.script = TWO_CALLS
     whole = http.post(PATH, json=HI).json()["choices"][0]["message"]
     pieces = [
         piece

@@ -8,23 +8,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from builders.fake_service import FakeService, end, say
+from builders.scripted_calls import TWO_CALLS
 from ninfer_runtime.server.api_error import ApiError
 from ninfer_runtime.server.app import create_app
-from ninfer_runtime.server.events import LENGTH, STOP, TOOL_CALLS, CallDelta, Delta
+from ninfer_runtime.server.events import LENGTH, STOP, CallDelta, Delta
 from ninfer_runtime.server.http_options import HttpOptions
 from ninfer_runtime.server.sealed_text import unseal
 
 PATH = "/v1/messages"
 BODY = {"model": "claude-x", "max_tokens": 64, "messages": [{"role": "user", "content": "hi"}]}
-CALLS = [
-    (0, Delta(reasoning="Let me ")),
-    (0, Delta(reasoning="see.")),
-    (0, Delta(content="I'll look.")),
-    (0, Delta(calls=(CallDelta(0, "call_1", "f"),))),
-    (0, Delta(calls=(CallDelta(0, arguments='{"a":'),))),
-    (0, Delta(calls=(CallDelta(0, arguments="1}"), CallDelta(1, "call_2", "g", "{}")))),
-    (0, end(TOOL_CALLS)),
-]
 
 
 def ask(http, **fields):
@@ -86,7 +78,7 @@ def test_whole_answer(http):
 
 
 def test_thinking_text_and_calls_are_blocks_in_their_order(http, fake: FakeService):
-    fake.script = CALLS
+    fake.script = TWO_CALLS
     answer = ask(http).json()
     assert answer["content"] == [
         {"type": "thinking", "thinking": "Let me see.", "signature": "ninfer"},
@@ -98,7 +90,13 @@ def test_thinking_text_and_calls_are_blocks_in_their_order(http, fake: FakeServi
 
 
 def test_streamed_equals_whole(http, fake: FakeService):
-    for script in (CALLS, say("Hel", "lo"), CALLS[3:], [(0, end())], [*CALLS[:1], (0, end())]):
+    for script in (
+        TWO_CALLS,
+        say("Hel", "lo"),
+        TWO_CALLS[3:],
+        [(0, end())],
+        [*TWO_CALLS[:1], (0, end())],
+    ):
         fake.script = script
         whole = ask(http).json()
         whole.pop("timings")
@@ -107,7 +105,7 @@ def test_streamed_equals_whole(http, fake: FakeService):
 
 
 def test_events_come_in_the_order_clients_expect(http, fake: FakeService):
-    fake.script = CALLS
+    fake.script = TWO_CALLS
     events = read_events(ask(http, stream=True).text)
     kinds = [event.get("delta", {}).get("type") or event["type"] for event in events[:-2]]
     start, stop = "content_block_start", "content_block_stop"
@@ -124,7 +122,7 @@ def test_events_come_in_the_order_clients_expect(http, fake: FakeService):
 
 
 def test_thinking_may_be_omitted(http, fake: FakeService):
-    fake.script = CALLS
+    fake.script = TWO_CALLS
     thinking = {"type": "adaptive", "display": "omitted"}
     block = ask(http, thinking=thinking).json()["content"][0]
     assert block["thinking"] == ""

@@ -8,20 +8,14 @@ import anthropic
 import pytest
 from pydantic import BaseModel
 
-from builders.fake_service import FakeService, end, say
+from builders.fake_service import FakeService, say
+from builders.scripted_calls import ONE_CALL
 from ninfer_runtime.server.api_error import ApiError
-from ninfer_runtime.server.events import TOOL_CALLS, CallDelta, Delta
 from ninfer_runtime.server.http_options import HttpOptions
 
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {"a": {}}}}
 ASK = {"model": "claude-x", "max_tokens": 64, "messages": HI}
-CALL = [
-    (0, Delta(reasoning="hm")), (0, Delta(content="see")),
-    (0, Delta(calls=(CallDelta(0, "call_1", "f", '{"a":'),))),
-    (0, Delta(calls=(CallDelta(0, arguments="1}"),))),
-    (0, end(TOOL_CALLS)),
-]  # fmt: skip
 
 
 class Point(BaseModel):
@@ -51,7 +45,7 @@ def test_text_and_counts(client: anthropic.Anthropic):
 
 
 def test_stream_helper_joins_everything(client: anthropic.Anthropic, fake: FakeService):
-    fake.script = CALL
+    fake.script = ONE_CALL
     with client.messages.stream(**ASK, tools=[TOOL]) as stream:
         kinds = [event.type for event in stream]
         answer = stream.get_final_message()
@@ -63,7 +57,7 @@ def test_stream_helper_joins_everything(client: anthropic.Anthropic, fake: FakeS
 
 
 def test_tools_go_round_with_the_packages_own_objects(client, fake: FakeService):
-    fake.script = CALL
+    fake.script = ONE_CALL
     first = client.messages.create(**ASK, tools=[TOOL])
     result = {"type": "tool_result", "tool_use_id": first.content[2].id, "content": "42"}
     history = [

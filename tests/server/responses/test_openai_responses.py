@@ -9,19 +9,14 @@ import pytest
 from pydantic import BaseModel
 
 from builders.fake_service import FakeService, end, say
+from builders.scripted_calls import ONE_CALL
 from ninfer_runtime.server.api_error import ApiError
-from ninfer_runtime.server.events import LENGTH, TOOL_CALLS, CallDelta, Delta
+from ninfer_runtime.server.events import LENGTH, Delta
 
 TOOL = {
     "type": "function", "name": "f", "strict": False,
     "parameters": {"type": "object", "properties": {"a": {}}},
 }  # fmt: skip
-CALL = [
-    (0, Delta(reasoning="hm")), (0, Delta(content="see")),
-    (0, Delta(calls=(CallDelta(0, "call_1", "f", '{"a":'),))),
-    (0, Delta(calls=(CallDelta(0, arguments="1}"),))),
-    (0, end(TOOL_CALLS)),
-]  # fmt: skip
 
 
 class Point(BaseModel):
@@ -48,7 +43,7 @@ def test_text_kept_responses_and_counts(client: openai.OpenAI):
 
 
 def test_stream_helper_joins_everything(client: openai.OpenAI, fake: FakeService):
-    fake.script = CALL
+    fake.script = ONE_CALL
     with client.responses.stream(
         model="demo", input="hi", tools=[TOOL], reasoning={"summary": "auto"}
     ) as stream:
@@ -64,7 +59,7 @@ def test_stream_helper_joins_everything(client: openai.OpenAI, fake: FakeService
 
 
 def test_tools_go_round_with_the_packages_own_objects(client: openai.OpenAI, fake: FakeService):
-    fake.script = CALL
+    fake.script = ONE_CALL
     input = [{"role": "user", "content": "hi"}]
     first = client.responses.parse(model="demo", input=input, tools=[TOOL], store=False)
     input += first.output

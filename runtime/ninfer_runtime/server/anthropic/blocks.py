@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ninfer_runtime.server.bodies.field_error import FieldError
+from ninfer_runtime.server.bodies.field_error import FieldError, check_kind
 from ninfer_runtime.server.bodies.model import Body
 
 # Of each kind the fields it must have and those it may have.
@@ -80,12 +80,7 @@ class Block(Body):
     @model_validator(mode="before")
     @classmethod
     def _check_kind(cls, data: Any) -> Any:
-        kind = data.get("type") if isinstance(data, Mapping) else None
-        if kind in _UNSUPPORTED:
-            message = f"{kind!r} is not supported, want text or image"
-            raise FieldError(message, "modality_not_supported", "type")
-        if isinstance(kind, str) and kind not in _FIELDS:
-            raise FieldError(f"{kind[:80]!r} is not one of {', '.join(_FIELDS)}", inner="type")
+        check_kind(data, _FIELDS, _UNSUPPORTED, "text or image")
         return data
 
     @model_validator(mode="after")

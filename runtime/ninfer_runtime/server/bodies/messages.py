@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ninfer_runtime.server.bodies.field_error import FieldError
+from ninfer_runtime.server.bodies.field_error import FieldError, check_kind
 from ninfer_runtime.server.bodies.model import Body, Integral
 
 _KINDS = ("text", "refusal", "image_url", "image", "video_url", "video")
@@ -41,13 +41,7 @@ class ContentPart(Body):
     @model_validator(mode="before")
     @classmethod
     def _check_kind(cls, data: Any) -> Any:
-        kind = data.get("type") if isinstance(data, dict) else None
-        if kind in _UNSUPPORTED:
-            message = f"{kind!r} is not supported, want text, image_url or video_url"
-            raise FieldError(message, "modality_not_supported", "type")
-        if isinstance(kind, str) and kind not in _KINDS:
-            known = ", ".join(_KINDS)
-            raise FieldError(f"{kind[:80]!r} is not one of {known}", inner="type")
+        check_kind(data, _KINDS, _UNSUPPORTED, "text, image_url or video_url")
         return data
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ninfer_runtime.server.bodies.field_error import FieldError
+from ninfer_runtime.server.bodies.field_error import FieldError, check_kind
 from ninfer_runtime.server.bodies.model import Body
 
 MESSAGE, CALL, RESULT = "message", "function_call", "function_call_output"
@@ -42,12 +42,7 @@ class InputPart(Body):
     @model_validator(mode="before")
     @classmethod
     def _check_kind(cls, data: Any) -> Any:
-        kind = data.get("type") if isinstance(data, dict) else None
-        if kind in _UNSUPPORTED:
-            message = f"{kind!r} is not supported, want input_text or input_image"
-            raise FieldError(message, "modality_not_supported", "type")
-        if isinstance(kind, str) and kind not in _PARTS:
-            raise FieldError(f"{kind[:80]!r} is not one of {', '.join(_PARTS)}", inner="type")
+        check_kind(data, _PARTS, _UNSUPPORTED, "input_text or input_image")
         if isinstance(data, dict) and data.get("file_id") is not None:
             message = "no files are kept here, send the image itself as a data: URL"
             raise FieldError(message, "invalid_value", "file_id")
